@@ -1,0 +1,431 @@
+// gpuos_abi.h: the schedule table and the control block, byte for byte.
+//
+// The one contract between the compiler (writes a table), check.c (proves it), the runtime (loads
+// it), the CPU device (a thread plays an SM) and device code (a CTA plays an SM). Plain structs,
+// little endian, fixed sizes. Nothing here allocates; a table is one contiguous block that can be
+// mapped read-only.
+//
+//   graph      one compiled model: a run of tiles
+//   operator   a computation over an iteration space of four dimensions
+//   operand    a strided view of a buffer; each of its dimensions follows one iteration dimension,
+//   or is read whole tile       one cell of an operator's iteration grid; tiles are handed out by
+//   ticket, in table order unit       one slice of a tile along dimension 3; the longest an SM
+//   works before it can be taken back counter    signalled once by each of its tiles, waited for at
+//   its full count
+//
+// Because every operand says which iteration dimensions it follows, the bytes a tile touches are a
+// function of the table alone: gpuos_tile_box and gpuos_operand_box below. Footprints, dependences
+// and the safety proof all use it.
+#ifndef GPUOS_ABI_H_
+#define GPUOS_ABI_H_
+
+#ifdef __CUDACC_RTC__ // NVRTC sees no include folder
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef int int32_t;
+typedef unsigned long long uint64_t;
+#else
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#if defined(__cplusplus)
+#define GPUOS_STATIC_ASSERT(cond, why) static_assert(cond, why)
+#else
+#define GPUOS_STATIC_ASSERT(cond, why) _Static_assert(cond, why)
+#endif
+#if defined(__CUDACC__)
+#define GPUOS_INLINE __host__ __device__ static inline
+#else
+#define GPUOS_INLINE static inline
+#endif
+
+enum {
+  GPUOS_MAGIC = 0x534f5047, // "GPOS"
+  GPUOS_ABI_VERSION = 1,
+  GPUOS_DIMS = 4,
+  GPUOS_RANK = 6,
+  GPUOS_PARAMS = 8,
+  GPUOS_SLICED_DIM = 3, // the iteration dimension a tile walks in slices
+  GPUOS_ALL = 0xff,     // gpuos_operand_t.follows: this dimension is touched whole by every tile
+  GPUOS_MAX_SMS = 256,
+  GPUOS_MAX_CODE = 200, // instructions of one pointwise expression
+  GPUOS_MAX_OPERANDS = 16,
+};
+
+#define GPUOS_NONE 0xffffffffu // no counter, no tile
+
+// ---- names
+// ----------------------------------------------------------------------------------------------------------
+
+typedef enum gpuos_dtype {
+  GPUOS_F32,
+  GPUOS_F16,
+  GPUOS_BF16,
+  GPUOS_E4M3, // OCP 8-bit float, 4 exponent bits, no infinity, saturating conversion
+  GPUOS_E5M2,
+  GPUOS_I32,
+  GPUOS_DTYPE_COUNT
+} gpuos_dtype_t;
+
+GPUOS_INLINE uint32_t gpuos_dtype_bytes(uint32_t dtype) {
+  return dtype == GPUOS_F32 || dtype == GPUOS_I32    ? 4u
+         : dtype == GPUOS_F16 || dtype == GPUOS_BF16 ? 2u
+                                                     : 1u;
+}
+
+typedef enum gpuos_role {
+  GPUOS_INPUT,     // written by the host before a step
+  GPUOS_WEIGHT,    // bound by name at load, never written
+  GPUOS_STATE,     // kept between steps (KV cache), zero at load
+  GPUOS_OUTPUT,    // read by the host after a step
+  GPUOS_WORKSPACE, // intermediates: exactly one such buffer, the last one
+  GPUOS_ROLE_COUNT
+} gpuos_role_t;
+
+// What an operator computes. Iteration dimensions in brackets; "whole" operands follow none of
+// them. Every kind accumulates in fp32 and rounds once, to the dtype of its OUT, nearest even, fp8
+// saturating.
+typedef enum gpuos_kind {
+  // [batch, m, n, k] acc_j = sum_k X[b,m,k] W_j[b,n,k], j = 0 or 0..1; OUT[b,m,n] = code(acc,
+  // EXTRA[b,m,n]...).
+  // With NORM[k]: X is first divided by its row's root mean square, rounded to X's dtype,
+  // multiplied by NORM, rounded
+  // again; k is then not sliced. params: 0 = f32 eps.
+  GPUOS_MATMUL,
+  // [d0, d1, d2, d3] OUT[d] = code(EXTRA[d]...): pointwise, casts, copies, transposes, quantise,
+  // dequantise.
+  GPUOS_MAP,
+  // [d0, d1, row, 1] OUT[..,row,:] = round(X / rms(X)) * NORM. params: 0 = f32 eps.
+  GPUOS_RMSNORM,
+  // [d0, d1, row, 1] OUT[..,row,:] = softmax(X[..,row,:]).
+  GPUOS_SOFTMAX,
+  // [1, 1, row, col] OUT[row,col] = TABLE[IDS[row],col]; an id outside the table is a fault.
+  GPUOS_EMBEDDING,
+  // [1, row, head, 1] rotates X[row,head,:] by POS[row]; a negative position leaves the row as it
+  // is.
+  // params: 0 = f32 theta; 1 = u32 pairing (0: halves i, i + d/2; 1: neighbours 2i, 2i + 1); 2 =
+  // u32 scaling
+  // (0 none, 1 linear, 2 llama3); 3 = f32 factor; 4 = f32 low_freq_factor; 5 = f32
+  // high_freq_factor;
+  // 6 = f32 original context length. Frequencies as in Hugging Face's modeling_rope_utils.
+  GPUOS_ROPE,
+  // [1, 1, kv head, 1] writes K[row,head,:], V[row,head,:] of every row at position POS[row] of
+  // sequence SEQ[row]
+  // (row's own number without SEQ) into CACHE [2, kv head, page, page_size * head_dim] through
+  // PAGES
+  // [sequence, context / page_size]. A negative position writes nothing; a page or a position
+  // outside is a fault.
+  // CACHE_IN is the same view before the write. params: 0 = u32 page_size; 1 = u32 head_dim.
+  GPUOS_KV_APPEND,
+  // [batch, row, kv head, split] Q, OUT [b,row,kv head,group * head_dim]. With CACHE: keys
+  // 0..POS[row] of sequence SEQ[row]
+  // (batch is 1), split s taking positions [s * split_len, (s+1) * split_len); a negative POS gives
+  // zeros. With K and V
+  // [b,kv row,kv head,head_dim]: all keys, or with causal those up to the query's own row (counted
+  // from the end when
+  // there are more keys than queries). With more than one split the result is PARTIAL instead of
+  // OUT.
+  // params: 0 = f32 scale; 1 = u32 page_size (0 without CACHE); 2 = u32 head_dim; 3 = u32 group; 4
+  // = u32 split_len
+  // (0 without CACHE); 5 = u32 causal.
+  GPUOS_ATTENTION,
+  // [1, row, kv head, 1] merges PARTIAL [row, kv head, split, group * (head_dim + 2)] f32 in split
+  // order: for each
+  // query of the group head_dim weighted sums, the running maximum, the sum of exponentials.
+  // params: 2, 3 as above.
+  GPUOS_ATTENTION_COMBINE,
+  // [d0, d1, row, 1] OUT i32 = index of the largest X[..,row,:], the lowest one of equals, NaN
+  // never.
+  GPUOS_ARGMAX,
+  GPUOS_KIND_COUNT
+} gpuos_kind_t;
+
+// What an operand is to its operator.
+typedef enum gpuos_as {
+  GPUOS_AS_OUT,
+  GPUOS_AS_X, // also Q of attention
+  GPUOS_AS_W0,
+  GPUOS_AS_W1,
+  GPUOS_AS_NORM,
+  GPUOS_AS_EXTRA, // input of a pointwise expression, numbered in operand order
+  GPUOS_AS_IDS,
+  GPUOS_AS_TABLE,
+  GPUOS_AS_POS,
+  GPUOS_AS_SEQ,
+  GPUOS_AS_PAGES,
+  GPUOS_AS_K,
+  GPUOS_AS_V,
+  GPUOS_AS_CACHE_IN, // state before the write: a read
+  GPUOS_AS_CACHE,    // written by KV_APPEND, read by ATTENTION
+  GPUOS_AS_PARTIAL,  // written by ATTENTION, read by ATTENTION_COMBINE
+  GPUOS_AS_COUNT
+} gpuos_as_t;
+
+// Pointwise expressions: straight-line code in which instruction i defines value i; the last value
+// is the result. a and b number earlier instructions, except: ACC's a is the accumulator, INPUT's a
+// the EXTRA operand's number.
+typedef enum gpuos_code_op {
+  GPUOS_CODE_ACC,
+  GPUOS_CODE_INPUT,
+  GPUOS_CODE_CONST, // imm
+  GPUOS_CODE_ADD,
+  GPUOS_CODE_SUB,
+  GPUOS_CODE_MUL,
+  GPUOS_CODE_DIV,
+  GPUOS_CODE_MAX, // the other operand when one is NaN
+  GPUOS_CODE_MIN,
+  GPUOS_CODE_NEG,
+  GPUOS_CODE_ABS,
+  GPUOS_CODE_EXP,
+  GPUOS_CODE_LOG,
+  GPUOS_CODE_SQRT,
+  GPUOS_CODE_RSQRT,
+  GPUOS_CODE_TANH,
+  GPUOS_CODE_ERF,
+  GPUOS_CODE_ROUND, // a rounded to dtype b and back
+  GPUOS_CODE_COUNT
+} gpuos_code_op_t;
+
+// ---- the table
+// ------------------------------------------------------------------------------------------------------
+
+// A section: `count` records from byte `offset` of the table. Sections follow the header in the
+// order of its fields, 16-byte aligned, without overlap.
+typedef struct gpuos_span {
+  uint32_t offset, count;
+} gpuos_span_t;
+
+typedef struct gpuos_table {
+  uint32_t magic, version;
+  uint64_t bytes; // of the whole table, header included
+  uint64_t hash;  // gpuos_hash of the table with this field zero; the cubin carries the same number
+  uint32_t arch;  // 90 for sm_90a ...; 0: no device code
+  uint32_t budget_ns;   // no unit's bound is larger
+  uint32_t park_bytes;  // of one parked accumulator, the largest over all operators
+  uint32_t value_count; // values: the first buffers.count are the buffers' contents before the step
+  gpuos_span_t graphs;  // gpuos_graph_t
+  gpuos_span_t buffers; // gpuos_buffer_t, the workspace last
+  gpuos_span_t ops;     // gpuos_op_t
+  gpuos_span_t operands;   // gpuos_operand_t
+  gpuos_span_t code;       // gpuos_code_t
+  gpuos_span_t tiles;      // gpuos_tile_t, in ticket order
+  gpuos_span_t wait_lists; // gpuos_wait_list_t; list 0 is empty
+  gpuos_span_t waits;      // gpuos_wait_t
+  gpuos_span_t counters;   // uint32_t: signals each counter receives in a step
+  gpuos_span_t strings;    // chars, NUL-terminated names; offset 0 is ""
+} gpuos_table_t;
+
+typedef struct gpuos_graph {
+  uint32_t name;        // string
+  uint32_t live;        // 1: runs in steps with a deadline; 0: background
+  uint32_t deadline_us; // 0: none
+  uint32_t first_tile, tile_count;
+  uint32_t first_op, op_count;
+  uint32_t reserved;
+} gpuos_graph_t;
+
+typedef struct gpuos_buffer {
+  uint32_t name; // string: the tensor's name in the graph, the weight's in the checkpoint
+  uint8_t role, dtype, rank, reserved;
+  uint32_t shape[GPUOS_RANK]; // elements, row-major, contiguous
+  uint64_t bytes;
+} gpuos_buffer_t;
+
+// A view: element (i0..i3) lies at offset_bytes + sum(i * stride) * sizeof(dtype). Leading
+// dimensions that a tensor lacks have extent 1, stride 0 and follow GPUOS_ALL.
+typedef struct gpuos_operand {
+  uint8_t as;     // gpuos_as_t
+  uint8_t dtype;  // gpuos_dtype_t
+  uint8_t writes; // 1: written, 0: read
+  uint8_t reserved;
+  uint32_t buffer;
+  uint32_t value; // the value that every byte read holds, or that every byte written takes
+  uint32_t reserved2;
+  uint64_t offset_bytes;
+  uint32_t extent[GPUOS_DIMS]; // elements
+  uint32_t stride[GPUOS_DIMS]; // elements
+  uint8_t follows[GPUOS_DIMS]; // iteration dimension (then the extents agree), or GPUOS_ALL
+  uint32_t reserved3;
+} gpuos_operand_t;
+
+// What one unit takes. Times on one SM with its fair share of the chip's bandwidth.
+typedef struct gpuos_footprint {
+  uint64_t flops; // tensor-core operations, a multiply-add is two
+  uint32_t hbm_read_bytes;
+  uint32_t hbm_write_bytes;
+  uint32_t l2_read_bytes; // L2 to SM, HBM reads included
+  uint32_t l2_kept_bytes; // share of the operator's working set that should stay in L2
+  uint32_t smem_bytes;
+  uint32_t energy_uj;
+} gpuos_footprint_t;
+
+typedef struct gpuos_op {
+  uint16_t kind; // gpuos_kind_t
+  uint16_t operand_count;
+  uint32_t first_operand;
+  uint32_t extent[GPUOS_DIMS]; // iteration space; 0 anywhere: no tiles
+  uint32_t tile[GPUOS_DIMS];   // of one tile; the grid is ceil(extent / tile), ragged at the edges
+  uint32_t slice; // dimension 3 of one unit; a tile has ceil(tile[3] / slice) units, at least 1
+  uint32_t park_bytes; // accumulators between two units of a tile: f32 [j, tile m, tile n]; 0 if
+                       // never sliced
+  uint32_t bound_ns;   // run time of one unit, paused time excluded
+  uint32_t first_code,
+      code_count; // expression; 0 instructions: the identity on accumulator or input 0
+  uint32_t name;  // string
+  uint32_t line;  // in the model file, 0 unknown
+  uint32_t reserved;
+  uint32_t params[GPUOS_PARAMS]; // by kind; f32 as its bits
+  gpuos_footprint_t footprint;   // of one full unit
+} gpuos_op_t;
+
+typedef struct gpuos_code {
+  uint8_t op; // gpuos_code_op_t
+  uint8_t a, b, reserved;
+  float imm;
+} gpuos_code_t;
+
+// 16 bytes: one load on the device.
+typedef struct gpuos_tile {
+  uint32_t op;
+  uint32_t index;     // row-major cell of the operator's grid
+  uint32_t wait_list; // all of it before the first unit starts; read-only operands need no wait
+  uint32_t signal;    // counter, once, after the last unit's writes; GPUOS_NONE: nobody waits
+} gpuos_tile_t;
+
+typedef struct gpuos_wait_list {
+  uint32_t first, count; // in waits
+} gpuos_wait_list_t;
+
+// Counters are monotonic over steps: in step e (from 1) a wait is over once counter - threshold * e
+// >= 0, wrapping.
+typedef struct gpuos_wait {
+  uint32_t counter, threshold;
+} gpuos_wait_t;
+
+GPUOS_STATIC_ASSERT(sizeof(gpuos_span_t) == 8, "span");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_table_t) == 120, "table header");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_graph_t) == 32, "graph");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_buffer_t) == 40, "buffer");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_operand_t) == 64, "operand");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_footprint_t) == 32, "footprint");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_op_t) == 136, "op");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_code_t) == 8, "code");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_tile_t) == 16, "tile");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_wait_list_t) == 8, "wait list");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_wait_t) == 8, "wait");
+
+#define GPUOS_SECTION(table, type, span)                                                           \
+  ((const type *)(const void *)((const char *)(table) + (table)->span.offset))
+
+// ---- the geometry of a tile
+// -----------------------------------------------------------------------------------------
+
+// A half-open box of an iteration space or of a view.
+typedef struct gpuos_box {
+  uint32_t lo[GPUOS_DIMS], n[GPUOS_DIMS];
+} gpuos_box_t;
+
+GPUOS_INLINE uint32_t gpuos_op_grid(const gpuos_op_t *op, int dim) {
+  return op->extent[dim] == 0 ? 0 : (op->extent[dim] - 1) / op->tile[dim] + 1;
+}
+
+// Units of each tile of op.
+GPUOS_INLINE uint32_t gpuos_op_slices(const gpuos_op_t *op) {
+  uint32_t k = op->tile[GPUOS_SLICED_DIM];
+  return op->slice == 0 || op->slice >= k ? 1 : (k - 1) / op->slice + 1;
+}
+
+// Iteration box of the tile at grid cell `index`, clipped to the extents.
+GPUOS_INLINE gpuos_box_t gpuos_tile_box(const gpuos_op_t *op, uint32_t index) {
+  gpuos_box_t box;
+  for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
+    uint32_t grid = gpuos_op_grid(op, d), cell = index % grid;
+    index /= grid;
+    box.lo[d] = cell * op->tile[d];
+    box.n[d] = op->extent[d] - box.lo[d] < op->tile[d] ? op->extent[d] - box.lo[d] : op->tile[d];
+  }
+  return box;
+}
+
+// Part of operand `x` that a tile with iteration box `tile` touches: exactly this when it writes,
+// at most this when it reads, except that a written CACHE may keep bytes of CACHE_IN.
+GPUOS_INLINE gpuos_box_t gpuos_operand_box(const gpuos_operand_t *x, const gpuos_box_t *tile) {
+  gpuos_box_t box;
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    int whole = x->follows[d] == GPUOS_ALL;
+    box.lo[d] = whole ? 0 : tile->lo[x->follows[d]];
+    box.n[d] = whole ? x->extent[d] : tile->n[x->follows[d]];
+  }
+  return box;
+}
+
+// ---- the control block: the host and the SMs, while a step runs
+// ---------------------------------------------------------
+
+typedef enum gpuos_command {
+  GPUOS_RUN,
+  GPUOS_PAUSE, // stop in place at the next yield point, keep the accumulators
+  GPUOS_ABORT, // leave as soon as possible, results undefined
+} gpuos_command_t;
+
+typedef enum gpuos_fault {
+  GPUOS_FAULT_NONE,
+  GPUOS_FAULT_STALL, // a wait outlived its limit: a = counter, b = expected, c = found
+  GPUOS_FAULT_INDEX, // a unit met an index outside its table: a = operand's gpuos_as_t, b = index,
+                     // c = limit
+} gpuos_fault_t;
+
+// One a program; the SMs' part is separated so that polls of the command do not contend with
+// tickets.
+typedef struct gpuos_control {
+  uint32_t command; // gpuos_command_t, by the host
+  uint32_t epoch;   // number of the step, from 1, by the host before the SMs start
+  uint32_t
+      sm_lent[GPUOS_MAX_SMS / 32]; // bit s: SM s may work; cleared: leave at the next unit boundary
+  uint32_t wait_limit_us;          // a longer wait is a stall
+  uint32_t reserved[21];
+  uint32_t ticket;       // next tile, from 0 in each step
+  uint32_t tiles_done;   // the step is over when it equals the table's tiles
+  uint32_t parked_count; // tiles in park slots
+  uint32_t fault; // gpuos_fault_t; the first SM to compare-and-swap it from NONE fills the rest
+  uint32_t fault_sm, fault_tile, fault_slice, fault_a, fault_b, fault_c;
+  uint32_t reserved2[22];
+} gpuos_control_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_control_t) == 256, "control");
+
+// What SM s is doing, for the watchdog: written by the SM, read by anyone.
+typedef enum gpuos_sm_phase {
+  GPUOS_SM_IDLE,
+  GPUOS_SM_WAITING,
+  GPUOS_SM_RUNNING,
+  GPUOS_SM_GONE
+} gpuos_sm_phase_t;
+typedef struct gpuos_sm {
+  uint32_t phase, tile, slice, counter, expected, found, units_run, reserved;
+} gpuos_sm_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_sm_t) == 32, "sm");
+
+// A tile put down in the middle: its accumulators lie at slot * table.park_bytes of the park area.
+// A slot belongs to whoever moved its state out of FREE or FULL by compare-and-swap. A program has
+// two slots an SM: the tile it was running and the one whose wait it was helping out with.
+typedef enum gpuos_park_state {
+  GPUOS_PARK_FREE,
+  GPUOS_PARK_BUSY,
+  GPUOS_PARK_FULL
+} gpuos_park_state_t;
+typedef struct gpuos_park {
+  uint32_t state, tile, slice,
+      reserved; // slice: the next one to run; 0: not started, nothing in the area
+} gpuos_park_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_park_t) == 16, "park");
+
+// FNV-1a, 64 bits: finds accidents; safety against hostile tables is check.c's work.
+GPUOS_INLINE uint64_t gpuos_hash_add(uint64_t hash, const void *data, uint64_t bytes) {
+  const unsigned char *p = (const unsigned char *)data;
+  for (uint64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * 0x100000001b3u;
+  return hash;
+}
+
+#endif // GPUOS_ABI_H_
