@@ -1,0 +1,73 @@
+// plan.h: the graph as the schedule table will say it, in arrays that passes fill in.
+//
+// lower makes it from the dialect; tile, footprint, bound, memory and schedule complete it; codegen
+// reads it. Records are those of gpuos_abi.h, so nothing is translated twice. Operators number
+// about a thousand, tiles a hundred thousand: plain arrays in the arena.
+#ifndef GOS_IR_PLAN_H_
+#define GOS_IR_PLAN_H_
+
+#include "ir.h"
+#include "target.h"
+
+// A value: the bytes that an operator writes and others read. Values 0..buffers.count - 1 are the
+// buffers' contents before the step, in buffer order; the workspace's stands for nothing.
+typedef struct gos_value {
+  const char *name; // of the tensor in the graph
+  uint32_t buffer;  // the workspace's number for an intermediate
+  uint64_t bytes;
+  uint64_t offset_bytes;      // in the buffer; memory decides it for intermediates
+  uint32_t first_op, last_op; // that touch it; GPUOS_NONE: nobody
+} gos_value_t;
+
+typedef struct gos_buffer {
+  const char *name;
+  gpuos_role_t role;
+  gos_shape_t shape;
+  uint64_t bytes;
+  gos_loc_t at;
+} gos_buffer_t;
+
+typedef struct gos_op {
+  gpuos_op_t op; // first_operand, first_code and name are numbered by the table writer
+  // offset_bytes counts from the start of the operand's value until memory has run, from its
+  // buffer's after.
+  gpuos_operand_t operands[GPUOS_MAX_OPERANDS];
+  gpuos_code_t *code;
+  MlirOperation body; // what `code` was made from; null: identity
+  const char *name;   // "q_proj", for messages and reports
+  gos_loc_t at;
+  uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
+  // Ticket order of the grid's cells; NULL: row-major. schedule decides it
+  uint32_t *order;
+} gos_op_t;
+
+typedef struct gos_graph {
+  const char *name;
+  gos_loc_t at;
+  gpuos_graph_t graph;
+} gos_graph_t;
+
+typedef struct gos_plan {
+  gos_ir_t *ir;
+  const gos_target_t *target;
+  uint32_t budget_ns;
+  uint32_t workspace; // buffer number: the last one
+  uint64_t workspace_bytes;
+  GOS_ARRAY(gos_graph_t) graphs;
+  GOS_ARRAY(gos_buffer_t) buffers;
+  GOS_ARRAY(gos_value_t) values;
+  GOS_ARRAY(gos_op_t) ops;
+  GOS_ARRAY(gpuos_tile_t) tiles;
+  GOS_ARRAY(gpuos_wait_list_t) wait_lists;
+  GOS_ARRAY(gpuos_wait_t) waits;
+  GOS_ARRAY(uint32_t) counters;
+} gos_plan_t;
+
+gpuos_operand_t *gos_plan_operand(gos_op_t *op, gpuos_as_t as); // first such, NULL if none
+uint64_t gos_op_tiles(const gpuos_op_t *op);                    // cells of its grid
+const char *gos_kind_name(uint32_t kind);                       // "matmul"
+const char *gos_as_name(uint32_t as);
+void gos_plan_print(const gos_plan_t *plan, FILE *out);     // operators: --emit=plan
+void gos_schedule_print(const gos_plan_t *plan, FILE *out); // tiles: --emit=schedule
+
+#endif // GOS_IR_PLAN_H_
