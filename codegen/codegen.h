@@ -40,13 +40,4 @@ gos_bytes_t gos_cubin_attach(gos_arena_t *arena, gos_bytes_t cubin, gos_bytes_t 
 // Writes path whole or not at all (temporary name, then rename); "-" is standard output. [output]
 bool gos_artefact_write(gos_ir_t *ir, const char *path, gos_bytes_t bytes);
 
-// ---- embedded by the build: the files of device/ and runtime/gpuos_abi.h
-// ----------------------------------------
-typedef struct gos_embedded {
-  const char *name; // "tile_matmul.cuh"
-  const char *text; // NUL-terminated
-} gos_embedded_t;
-extern const gos_embedded_t gos_device_headers[]; // ends with name NULL
-extern const gos_embedded_t gos_target_files[];   // ir/targets/*.yaml
-
 #endif // GOS_CODEGEN_CODEGEN_H_

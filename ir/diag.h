@@ -22,12 +22,20 @@ typedef struct gos_loc {
 typedef struct gos_diags gos_diags_t;
 
 gos_diags_t *gos_diags_create(gos_arena_t *arena); // messages live in the arena
-// Registers a source text (kept by reference) and returns its number.
+// Registers a source text (kept by reference) and returns its number. A leading byte order mark is
+// no part of the text.
 uint16_t gos_diags_add_file(gos_diags_t *diags, const char *name, const char *text, size_t bytes);
-const char *gos_diags_file_name(const gos_diags_t *diags, uint16_t file);
+const char *gos_diags_file_name(const gos_diags_t *diags, uint16_t file); // NULL if there is none
 const char *gos_diags_file_text(const gos_diags_t *diags, uint16_t file, size_t *out_bytes);
+// The place of the byte `offset` of a file's text.
+gos_loc_t gos_diags_place(const gos_diags_t *diags, uint16_t file, size_t offset);
+// The place of text[offset], where `text` stands at `at`, in quotes or not; `at` itself if the
+// source spells it otherwise.
+gos_loc_t gos_diags_inside(const gos_diags_t *diags, gos_loc_t at, const char *text, size_t offset);
 
-void gos_error(gos_diags_t *diags, gos_loc_t at, const char *slug, const char *format, ...)
+// An error that differs from an earlier one at its place in numbers only is dropped with its notes
+// (unrolled layers would repeat it): then false.
+bool gos_error(gos_diags_t *diags, gos_loc_t at, const char *slug, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void gos_warning(gos_diags_t *diags, gos_loc_t at, const char *slug, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

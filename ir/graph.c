@@ -5,9 +5,6 @@
 
 #include "mlir_text.h"
 
-static const char *const role_names[GPUOS_ROLE_COUNT] = {"input", "weight", "state", "output",
-                                                         "workspace"};
-
 static MlirAttribute string_attr(gos_ir_t *ir, const char *text) {
   return mlirStringAttrGet(ir->mlir, gos_ref(text));
 }
@@ -30,7 +27,7 @@ MlirBlock gos_graph_begin(gos_ir_t *ir, const char *name, gos_loc_t at,
     mlirBlockAddArgument(block, gos_tensor_type(ir, &tensors[i].shape), loc_of(ir, tensors[i].at));
     MlirNamedAttribute attrs[] = {
         gos_named(ir->mlir, "gpuos.name", string_attr(ir, tensors[i].name)),
-        gos_named(ir->mlir, "gpuos.role", string_attr(ir, role_names[tensors[i].role]))};
+        gos_named(ir->mlir, "gpuos.role", string_attr(ir, gos_role_name(tensors[i].role)))};
     dicts[args++] = mlirDictionaryAttrGet(ir->mlir, 2, attrs);
   }
   MlirOperationState state = mlirOperationStateGet(gos_ref("func.func"), loc_of(ir, at));

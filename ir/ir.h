@@ -17,6 +17,7 @@
 #include "arena.h"
 #include "diag.h"
 #include "gpuos_abi.h"
+#include "names.h"
 
 // ---- the operator table (ops.c)
 // -------------------------------------------------------------------
@@ -101,7 +102,6 @@ gos_loc_t gos_value_place(gos_ir_t *ir,
 
 MlirType gos_dtype_type(gos_ir_t *ir, gpuos_dtype_t dtype);
 bool gos_type_dtype(MlirType scalar, gpuos_dtype_t *out_dtype); // false: no dtype of ours
-const char *gos_dtype_name(gpuos_dtype_t dtype);                // "bf16"
 bool gos_dtype_parse(const char *name, gpuos_dtype_t *out_dtype);
 
 // A tensor's shape. rank -1: not inferred yet (the builder's placeholder, legalize fills it in).
@@ -131,6 +131,8 @@ typedef struct gos_build {
 } gos_build_t;
 
 gos_build_t gos_build(const gos_op_spec_t *spec, MlirLocation loc);
+// The same operator again, to be changed and built anew: operands, attributes, result types.
+gos_build_t gos_rebuild(MlirOperation op);
 void gos_build_in(gos_build_t *build, const char *param, int list_index, MlirValue value);
 void gos_build_int(gos_ir_t *ir, gos_build_t *build, const char *param, int64_t value);
 void gos_build_float(gos_ir_t *ir, gos_build_t *build, const char *param, double value);
@@ -144,6 +146,11 @@ void gos_build_symbol(gos_ir_t *ir, gos_build_t *build, const char *param,
 void gos_build_result(gos_build_t *build, MlirType type);
 // Detached; insert it with mlirBlockAppendOwnedOperation or mlirBlockInsertOwnedOperationBefore.
 MlirOperation gos_build_op(gos_ir_t *ir, gos_build_t *build);
+// Builds it in front of `before`.
+MlirOperation gos_build_before(gos_ir_t *ir, gos_build_t *build, MlirOperation before);
+// `op`'s result i becomes values[i]; op is gone.
+void gos_op_replace(MlirOperation op, const MlirValue *values);
+intptr_t gos_value_uses(MlirValue value);
 
 const gos_op_spec_t *gos_op_get_spec(MlirOperation op);   // NULL: not an operator of ours
 bool gos_op_is(MlirOperation op, const char *name);       // "matmul"

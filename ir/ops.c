@@ -199,41 +199,49 @@ void gos_ops_print(FILE *out) {
   }
 }
 
-// IRDL constraint values are variables: one for each operand and attribute, or they would have to
-// be equal.
+// A tensor, its shape known or not. IRDL constraint values are variables: each operand, result and
+// attribute has its own, or they would all have to be equal.
+static void irdl_tensor(gos_text_t *text, const char *name) {
+  gos_text_add(text, "    %%%s_known = irdl.base \"!builtin.tensor\"\n", name);
+  gos_text_add(text, "    %%%s_unknown = irdl.base \"!builtin.unranked_tensor\"\n", name);
+  gos_text_add(text, "    %%%s = irdl.any_of(%%%s_known, %%%s_unknown)\n", name, name, name);
+}
+
+static void irdl_operand(const gos_param_t *p, gos_text_t *text, gos_text_t *operands) {
+  for (int i = 0; i < (p->kind == GOS_IN_LIST ? GOS_LIST_ROOM : 1); i++) {
+    const char *name =
+        p->kind == GOS_IN_LIST ? gos_format(text->arena, "%s%d", p->name, i) : p->name;
+    bool required = p->kind == GOS_IN && p->flags & GOS_REQUIRED;
+    irdl_tensor(text, name);
+    gos_text_add(operands, "%s%s: %s%%%s", operands->count ? ", " : "", name,
+                 required ? "" : "optional ", name);
+  }
+}
+
+static void irdl_attribute(const gos_param_t *p, gos_text_t *text, gos_text_t *attributes) {
+  static const char *const bases[] = {
+      [GOS_INT] = "integer",  [GOS_FLOAT] = "float",      [GOS_DTYPE] = "string",
+      [GOS_ENUM] = "string",  [GOS_INTS] = "dense_array", [GOS_RANGES] = "dense_array",
+      [GOS_BOOL] = "integer", [GOS_EXPR] = NULL};
+  if (bases[p->kind])
+    gos_text_add(text, "    %%of_%s = irdl.base \"#builtin.%s\"\n", p->name, bases[p->kind]);
+  else
+    gos_text_add(text, "    %%of_%s = irdl.any\n", p->name); // a symbol, or "" for none
+  gos_text_add(attributes, "%s\"%s\" = %%of_%s", attributes->count ? ", " : "", p->name, p->name);
+}
+
 static void irdl_op(const gos_op_spec_t *spec, gos_text_t *text) {
-  gos_text_add(text,
-               "  irdl.operation @%s {\n"
-               "    %%ranked = irdl.base \"!builtin.tensor\"\n"
-               "    %%unranked = irdl.base \"!builtin.unranked_tensor\"\n",
-               spec->name);
   gos_text_t operands = {.arena = text->arena}, attributes = {.arena = text->arena};
+  gos_text_add(text, "  irdl.operation @%s {\n", spec->name);
   for (const gos_param_t *p = spec->params; p->name; p++) {
-    int room = p->kind == GOS_IN_LIST ? GOS_LIST_ROOM : 1;
-    for (int i = 0; i < room && (p->kind == GOS_IN || p->kind == GOS_IN_LIST); i++) {
-      char index[16] = "";
-      if (p->kind == GOS_IN_LIST) snprintf(index, sizeof index, "%d", i);
-      gos_text_add(text, "    %%%s%s = irdl.any_of(%%ranked, %%unranked)\n", p->name, index);
-      bool required = p->kind == GOS_IN && p->flags & GOS_REQUIRED;
-      gos_text_add(&operands, "%s%s%s: %s%%%s%s", operands.count ? ", " : "", p->name, index,
-                   required ? "" : "optional ", p->name, index);
-    }
-    const char *base = p->kind == GOS_INT                             ? "#builtin.integer"
-                       : p->kind == GOS_FLOAT                         ? "#builtin.float"
-                       : p->kind == GOS_DTYPE || p->kind == GOS_ENUM  ? "#builtin.string"
-                       : p->kind == GOS_INTS || p->kind == GOS_RANGES ? "#builtin.dense_array"
-                                                                      : NULL;
-    if (p->kind == GOS_IN || p->kind == GOS_IN_LIST || p->kind == GOS_OUT) continue;
-    if (base)
-      gos_text_add(text, "    %%attr_%s = irdl.base \"%s\"\n", p->name, base);
-    else
-      gos_text_add(text, "    %%attr_%s = irdl.any\n", p->name);
-    gos_text_add(&attributes, "%s\"%s\" = %%attr_%s", attributes.count ? ", " : "", p->name,
-                 p->name);
+    if (p->kind == GOS_IN || p->kind == GOS_IN_LIST)
+      irdl_operand(p, text, &operands);
+    else if (p->kind != GOS_OUT)
+      irdl_attribute(p, text, &attributes);
   }
   bool cache = !strcmp(spec->name, "attention"); // may also give the cache after the write
-  gos_text_add(text, "    %%out = irdl.any_of(%%ranked, %%unranked)\n");
-  if (cache) gos_text_add(text, "    %%cache_out = irdl.any_of(%%ranked, %%unranked)\n");
+  irdl_tensor(text, "out");
+  if (cache) irdl_tensor(text, "cache_out");
   gos_text_add(text, "    irdl.operands(%s)\n    irdl.results(out: %%out%s)\n", operands.at,
                cache ? ", cache_out: optional %cache_out" : "");
   if (attributes.count) gos_text_add(text, "    irdl.attributes { %s }\n", attributes.at);

@@ -68,8 +68,14 @@ void gos_build_in(gos_build_t *build, const char *param, int list_index, MlirVal
 }
 
 static void add_attr(gos_ir_t *ir, gos_build_t *build, const char *param, MlirAttribute value) {
+  MlirNamedAttribute attr = gos_named(ir->mlir, param, value);
+  for (size_t i = 0; i < build->attr_count; i++)
+    if (mlirIdentifierEqual(build->attrs[i].name, attr.name)) {
+      build->attrs[i] = attr;
+      return;
+    }
   if (build->attr_count == GOS_MAX_PARAMS) GOS_BUG("too many attributes");
-  build->attrs[build->attr_count++] = gos_named(ir->mlir, param, value);
+  build->attrs[build->attr_count++] = attr;
 }
 
 void gos_build_int(gos_ir_t *ir, gos_build_t *build, const char *param, int64_t value) {
@@ -237,4 +243,43 @@ MlirOperation gos_op_body(gos_ir_t *ir, MlirOperation op, const char *param) {
       return func;
   }
   return (MlirOperation){NULL};
+}
+
+// ---- rewriting --------------------------------------------------------------------------------
+
+gos_build_t gos_rebuild(MlirOperation op) {
+  const gos_op_spec_t *spec = gos_op_get_spec(op);
+  gos_build_t build = gos_build(spec, mlirOperationGetLocation(op));
+  intptr_t operand = 0;
+  for (int place = 0; place < in_total(spec); place++)
+    if (in_present(op, spec, place)) build.in[place] = mlirOperationGetOperand(op, operand++);
+  for (intptr_t i = 0; i < mlirOperationGetNumAttributes(op); i++) {
+    MlirNamedAttribute attr = mlirOperationGetAttribute(op, i);
+    if (!gos_ref_is(mlirIdentifierStr(attr.name), "operandSegmentSizes"))
+      build.attrs[build.attr_count++] = attr;
+  }
+  for (intptr_t i = 0; i < mlirOperationGetNumResults(op); i++)
+    gos_build_result(&build, mlirValueGetType(mlirOperationGetResult(op, i)));
+  return build;
+}
+
+MlirOperation gos_build_before(gos_ir_t *ir, gos_build_t *build, MlirOperation before) {
+  MlirOperation op = gos_build_op(ir, build);
+  mlirBlockInsertOwnedOperationBefore(mlirOperationGetBlock(before), before, op);
+  return op;
+}
+
+void gos_op_replace(MlirOperation op, const MlirValue *values) {
+  for (intptr_t i = 0; i < mlirOperationGetNumResults(op); i++)
+    mlirValueReplaceAllUsesOfWith(mlirOperationGetResult(op, i), values[i]);
+  mlirOperationRemoveFromParent(op);
+  mlirOperationDestroy(op);
+}
+
+intptr_t gos_value_uses(MlirValue value) {
+  intptr_t count = 0;
+  for (MlirOpOperand use = mlirValueGetFirstUse(value); !mlirOpOperandIsNull(use);
+       use = mlirOpOperandGetNextUse(use))
+    count++;
+  return count;
 }

@@ -65,9 +65,7 @@ typedef struct gos_plan {
 
 gpuos_operand_t *gos_plan_operand(gos_op_t *op, gpuos_as_t as); // first such, NULL if none
 uint64_t gos_op_tiles(const gpuos_op_t *op);                    // cells of its grid
-const char *gos_kind_name(uint32_t kind);                       // "matmul"
-const char *gos_as_name(uint32_t as);
-void gos_plan_print(const gos_plan_t *plan, FILE *out);     // operators: --emit=plan
-void gos_schedule_print(const gos_plan_t *plan, FILE *out); // tiles: --emit=schedule
+void gos_plan_print(const gos_plan_t *plan, FILE *out);         // operators: --emit=plan
+void gos_schedule_print(const gos_plan_t *plan, FILE *out);     // tiles: --emit=schedule
 
 #endif // GOS_IR_PLAN_H_

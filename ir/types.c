@@ -3,13 +3,9 @@
 
 #include <string.h>
 
-static const char *const names[GPUOS_DTYPE_COUNT] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i32"};
-
-const char *gos_dtype_name(gpuos_dtype_t dtype) { return names[dtype]; }
-
 bool gos_dtype_parse(const char *name, gpuos_dtype_t *out_dtype) {
   for (int i = 0; i < GPUOS_DTYPE_COUNT; i++)
-    if (!strcmp(names[i], name)) {
+    if (!strcmp(gos_dtype_name((uint32_t)i), name)) {
       *out_dtype = (gpuos_dtype_t)i;
       return true;
     }
@@ -67,6 +63,6 @@ const char *gos_shape_text(gos_ir_t *ir, const gos_shape_t *shape) {
   gos_text_add(&text, "[");
   for (int d = 0; d < shape->rank; d++)
     gos_text_add(&text, "%s%lld", d ? ", " : "", (long long)shape->dim[d]);
-  gos_text_add(&text, "] %s", names[shape->dtype]);
+  gos_text_add(&text, "] %s", gos_dtype_name(shape->dtype));
   return text.at;
 }

@@ -1,9 +1,9 @@
 // yaml.h: a strict YAML tree in which every node knows its place.
 //
 // Used by the model front end and by target descriptions. Stricter than YAML: one document, scalar
-// unique keys, no anchors, aliases, tags or NUL bytes; limits on depth (32), nodes (1 Mi) and bytes
-// (16 MiB). libyaml's event interface, so hostile nesting stops at the limit. Nodes live in the
-// arena.
+// unique keys, no anchors, aliases, tags or NUL bytes; limits on depth (32), nodes (1 Mi), bytes
+// (16 MiB) and bytes of a scalar (4096). libyaml's event interface, so hostile nesting stops at the
+// limit. Nodes live in the arena.
 #ifndef GOS_IR_YAML_H_
 #define GOS_IR_YAML_H_
 

@@ -421,7 +421,8 @@ typedef struct gpuos_park {
 } gpuos_park_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_park_t) == 16, "park");
 
-// FNV-1a, 64 bits: finds accidents; safety against hostile tables is check.c's work.
+#define GPUOS_HASH_START 0xcbf29ce484222325u
+// FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is check.c's work.
 GPUOS_INLINE uint64_t gpuos_hash_add(uint64_t hash, const void *data, uint64_t bytes) {
   const unsigned char *p = (const unsigned char *)data;
   for (uint64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * 0x100000001b3u;

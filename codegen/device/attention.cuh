@@ -1,0 +1,283 @@
+// attention.cuh: ATTENTION, one tile: each query of a KV head's group against its keys.
+//
+// A group of LANES threads holds one key at a time, RUN or more elements a thread; the groups take
+// every KEY_LANES-th key, each with a running maximum (Milakov and Gimelshein 2018), and are merged
+// at the end, in order. Queries of a group share what is read.
+//
+// U, the generated instantiation, has operands x, out or partial, and either cache, pages, pos, seq
+// or k, v; PAGE_SIZE, HEAD_DIM, GROUP; RUN, elements that are loaded at once.
+#pragma once
+#include "cache.cuh"
+
+GPUOS_DEVICE constexpr uint32_t gpuos_power_of_two(uint32_t at_least) {
+  uint32_t power = 1;
+  while (power < at_least) power *= 2;
+  return power;
+}
+
+template <class U> struct gpuos_attention {
+  using x = typename U::x;
+  using k = typename U::k;
+  using v = typename U::v;
+  using cache = typename U::cache;
+  using out = typename U::out;
+  using partial = typename U::partial;
+  using slots = gpuos_cache<U>;
+
+  enum {
+    PAGED = cache::PRESENT,
+    STORE = PAGED ? (int)cache::DTYPE : (int)k::DTYPE,
+    STORE_BYTES = gpuos_format<STORE>::BYTES,
+    HEAD_DIM = U::HEAD_DIM,
+    RUN = U::RUN,
+    RUNS = HEAD_DIM / RUN,
+    LANES = RUNS >= 32 ? 32 : gpuos_power_of_two(RUNS),
+    PER_LANE = (RUNS + LANES - 1) / LANES, // runs
+    ELEMENTS = PER_LANE * RUN,
+    KEY_LANES = GPUOS_THREADS / LANES,
+    KEYS = ELEMENTS <= 8 ? 4 : 2, // loaded together, so that enough bytes are in flight
+    // Queries at once, as many as registers hold: twice ELEMENTS floats each.
+    MOST = ELEMENTS >= 32 ? 1 : 32 / ELEMENTS,
+    QUERIES = U::GROUP < MOST ? U::GROUP
+              : MOST < 8      ? MOST
+                              : 8,
+    PITCH = HEAD_DIM + 2, // weighted sums, maximum, sum of exponentials
+    SMEM_BYTES = KEY_LANES * QUERIES * PITCH * 4,
+  };
+
+  // One query row, KV head and split; the keys it sees.
+  struct range {
+    uint32_t point[GPUOS_DIMS];
+    uint32_t sequence, from, to;
+  };
+
+  // What a thread has of QUERIES queries.
+  struct state {
+    float query[QUERIES][ELEMENTS], sum[QUERIES][ELEMENTS], largest[QUERIES], total[QUERIES];
+  };
+
+  GPUOS_DEVICE uint32_t lane() { return gpuos_thread() % LANES; }
+  GPUOS_DEVICE uint32_t key_lane() { return gpuos_thread() / LANES; }
+  GPUOS_DEVICE uint32_t dim(int run) { return (run * LANES + lane()) * RUN; }
+  GPUOS_DEVICE bool has(int run) { return run * LANES + lane() < RUNS; }
+
+  // ---- load -------------------------------------------------------------------------------------
+
+  GPUOS_DEVICE bool find_range(const gpuos_ctx &ctx, range &r) {
+    r.sequence = r.from = r.to = 0;
+    if constexpr (PAGED) {
+      typename slots::slot slot;
+      if (!slots::find_slot(ctx, r.point[1], slot)) return false;
+      const uint32_t length = ctx.cta->op.params[4], from = r.point[3] * length;
+      const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
+      r.sequence = slot.sequence, r.from = from;
+      r.to = keys < from ? from : keys - from < length ? keys : from + length;
+    } else {
+      const uint32_t keys = k::extent(ctx, 1), rows = ctx.cta->op.extent[1];
+      const int seen = (int)(keys + r.point[1] + 1 - rows); // counted from the end
+      r.to = ctx.cta->op.params[5] == 0 ? keys : seen < 0 ? 0 : min((uint32_t)seen, keys);
+    }
+    return true;
+  }
+
+  // Addresses of a key and its value, and elements they move by.
+  GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, const range &r, uint32_t key, uint64_t &key_at,
+                             uint64_t &value_at) {
+    if constexpr (PAGED) {
+      bool inside = slots::find_key(ctx, r.sequence, key, r.point[2], key_at);
+      value_at = key_at + slots::value_offset(ctx);
+      return inside;
+    } else {
+      const uint32_t point[GPUOS_DIMS] = {r.point[0], 0, r.point[2], 0};
+      key_at = k::at(ctx, point) + (uint64_t)key * k::stride(ctx, 1) * k::BYTES;
+      value_at = v::at(ctx, point) + (uint64_t)key * v::stride(ctx, 1) * v::BYTES;
+      return true;
+    }
+  }
+  GPUOS_DEVICE uint64_t key_stride(const gpuos_ctx &ctx) {
+    if constexpr (PAGED)
+      return cache::stride(ctx, 3);
+    else
+      return k::stride(ctx, 3);
+  }
+  GPUOS_DEVICE uint64_t value_stride(const gpuos_ctx &ctx) {
+    if constexpr (PAGED)
+      return cache::stride(ctx, 3);
+    else
+      return v::stride(ctx, 3);
+  }
+
+  template <int DTYPE>
+  GPUOS_DEVICE void load_vector(uint64_t at, uint64_t stride, float (&to)[ELEMENTS]) {
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++) {
+      float values[RUN] = {};
+      if (has(i)) gpuos_load<DTYPE, RUN>(at + dim(i) * stride * gpuos_format<DTYPE>::BYTES, values);
+#pragma unroll
+      for (int e = 0; e < RUN; e++) to[i * RUN + e] = values[e];
+    }
+  }
+
+  GPUOS_DEVICE void load_queries(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
+#pragma unroll
+    for (int q = 0; q < QUERIES; q++) {
+      const uint64_t skip = (uint64_t)(first + q) * HEAD_DIM * x::stride(ctx, 3) * x::BYTES;
+#pragma unroll
+      for (int e = 0; e < ELEMENTS; e++) s.query[q][e] = s.sum[q][e] = 0.0f;
+      s.largest[q] = gpuos_minus_infinity(), s.total[q] = 0.0f;
+      if (first + q < U::GROUP)
+        load_vector<x::DTYPE>(x::at(ctx, r.point) + skip, x::stride(ctx, 3), s.query[q]);
+    }
+  }
+
+  // ---- compute ----------------------------------------------------------------------------------
+
+  // The score of one key for one query, in all LANES threads.
+  GPUOS_DEVICE float score(const float (&query)[ELEMENTS], const float (&key)[ELEMENTS]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) sum = fmaf(query[e], key[e], sum);
+#pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
+      sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    return sum;
+  }
+
+  // Turns the scores of KEYS keys into weights against the new maximum.
+  GPUOS_DEVICE void weigh(state &s, int q, float (&scores)[KEYS]) {
+    float largest = s.largest[q];
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) largest = fmaxf(largest, scores[i]);
+    const float factor = largest == s.largest[q] ? 1.0f : expf(s.largest[q] - largest);
+    const bool none = largest == gpuos_minus_infinity();
+    s.largest[q] = largest, s.total[q] *= factor;
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) s.sum[q][e] *= factor;
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+      scores[i] = none ? 0.0f : expf(scores[i] - largest);
+      s.total[q] += scores[i];
+    }
+  }
+
+  // Keys first + i * KEY_LANES of this thread.
+  GPUOS_DEVICE bool attend(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
+    float keys[KEYS][ELEMENTS] = {}, values[KEYS][ELEMENTS] = {}, weights[QUERIES][KEYS];
+    const float scale = __uint_as_float(ctx.cta->op.params[0]);
+    bool inside = true;
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+      uint64_t key_at, value_at;
+      const uint32_t key = first + i * KEY_LANES;
+      if (key >= r.to) continue;
+      if (!find_key(ctx, r, key, key_at, value_at)) {
+        inside = false;
+        continue;
+      }
+      load_vector<STORE>(key_at, key_stride(ctx), keys[i]);
+      load_vector<STORE>(value_at, value_stride(ctx), values[i]);
+    }
+#pragma unroll
+    for (int q = 0; q < QUERIES; q++) {
+#pragma unroll
+      for (int i = 0; i < KEYS; i++) {
+        const float sum = score(s.query[q], keys[i]);
+        weights[q][i] = first + i * KEY_LANES < r.to ? sum * scale : gpuos_minus_infinity();
+      }
+      weigh(s, q, weights[q]);
+#pragma unroll
+      for (int i = 0; i < KEYS; i++)
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; e++)
+          s.sum[q][e] = fmaf(weights[q][i], values[i][e], s.sum[q][e]);
+    }
+    return inside;
+  }
+
+  // ---- store ------------------------------------------------------------------------------------
+
+  GPUOS_DEVICE float *shared_result(const gpuos_ctx &ctx, uint32_t key_lane, uint32_t q) {
+    return (float *)ctx.smem + (key_lane * QUERIES + q) * PITCH;
+  }
+
+  GPUOS_DEVICE void share(const gpuos_ctx &ctx, const state &s) {
+#pragma unroll
+    for (int q = 0; q < QUERIES; q++) {
+      float *to = shared_result(ctx, key_lane(), q);
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++)
+#pragma unroll
+        for (int e = 0; e < RUN; e++)
+          if (has(i)) to[dim(i) + e] = s.sum[q][i * RUN + e];
+      if (lane() == 0) to[HEAD_DIM] = s.largest[q], to[HEAD_DIM + 1] = s.total[q];
+    }
+  }
+
+  // Element d of query q over all key lanes.
+  GPUOS_DEVICE void merge(const gpuos_ctx &ctx, uint32_t q, uint32_t d, float &sum, float &largest,
+                          float &total) {
+    largest = gpuos_minus_infinity(), sum = total = 0.0f;
+    for (int l = 0; l < KEY_LANES; l++)
+      largest = fmaxf(largest, shared_result(ctx, l, q)[HEAD_DIM]);
+    if (largest == gpuos_minus_infinity()) return; // no key
+    for (int l = 0; l < KEY_LANES; l++) {
+      const float *part = shared_result(ctx, l, q), factor = expf(part[HEAD_DIM] - largest);
+      sum = fmaf(part[d], factor, sum);
+      total = fmaf(part[HEAD_DIM + 1], factor, total);
+    }
+  }
+
+  // Queries first.. of the group: OUT, or their share of PARTIAL.
+  GPUOS_DEVICE void store(const gpuos_ctx &ctx, const range &r, uint32_t first) {
+    for (uint32_t i = gpuos_thread(); i < QUERIES * HEAD_DIM; i += GPUOS_THREADS) {
+      const uint32_t q = i / HEAD_DIM, d = i % HEAD_DIM;
+      if (first + q >= U::GROUP) continue;
+      float sum, largest, total;
+      merge(ctx, q, d, sum, largest, total);
+      if constexpr (partial::PRESENT) {
+        const uint64_t step = partial::stride(ctx, 3) * 4;
+        const uint64_t to = partial::at(ctx, r.point) + (first + q) * PITCH * step;
+        *(float *)(to + d * step) = sum;
+        if (d == 0) *(float *)(to + HEAD_DIM * step) = largest;
+        if (d == 0) *(float *)(to + (HEAD_DIM + 1) * step) = total;
+      } else {
+        const float result[1] = {total == 0.0f ? 0.0f : sum / total};
+        const uint64_t element = (uint64_t)((first + q) * HEAD_DIM + d) * out::stride(ctx, 3);
+        gpuos_store<out::DTYPE, 1>(out::at(ctx, r.point) + element * out::BYTES, result);
+      }
+    }
+  }
+
+  // ---- run --------------------------------------------------------------------------------------
+
+  GPUOS_DEVICE bool run_queries(const gpuos_ctx &ctx, const range &r, uint32_t first) {
+    state s;
+    bool inside = true;
+    load_queries(ctx, r, first, s);
+    for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS)
+      inside &= attend(ctx, r, key + key_lane(), s);
+    share(ctx, s);
+    __syncthreads();
+    store(ctx, r, first);
+    __syncthreads();
+    return inside;
+  }
+
+  GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
+    const gpuos_box_t box = ctx.cta->box;
+    bool inside = true;
+    for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
+      range r;
+      uint32_t rest = i;
+#pragma unroll
+      for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
+        r.point[d] = box.lo[d] + rest % box.n[d];
+        rest /= box.n[d];
+      }
+      if (!find_range(ctx, r)) return false; // the same for all threads
+      for (uint32_t first = 0; first < U::GROUP; first += QUERIES)
+        inside &= run_queries(ctx, r, first);
+    }
+    return inside;
+  }
+};

@@ -1,0 +1,51 @@
+// kv_append.cuh: KV_APPEND, one tile: K and V of every row into the paged cache.
+//
+// U, the generated instantiation, has operands k, v, cache, pages, pos, seq; PAGE_SIZE, HEAD_DIM;
+// RUN, elements that move at once.
+#pragma once
+#include "cache.cuh"
+
+template <class U> struct gpuos_kv_append {
+  using k = typename U::k;
+  using v = typename U::v;
+  using cache = typename U::cache;
+  using slots = gpuos_cache<U>;
+  enum { RUN = U::RUN, RUNS = U::HEAD_DIM / RUN, SMEM_BYTES = 0 };
+
+  // ---- store ------------------------------------------------------------------------------------
+
+  template <class FROM>
+  GPUOS_DEVICE void store(const gpuos_ctx &ctx, uint32_t row, uint32_t head, uint32_t d,
+                          uint64_t to) {
+    const uint64_t element = (uint64_t)row * FROM::stride(ctx, 1) +
+                             (uint64_t)head * FROM::stride(ctx, 2) +
+                             (uint64_t)d * FROM::stride(ctx, 3);
+    float values[RUN];
+    gpuos_load<FROM::DTYPE, RUN>(FROM::base(ctx) + element * FROM::BYTES, values);
+    gpuos_store<cache::DTYPE, RUN>(to + (uint64_t)d * cache::stride(ctx, 3) * cache::BYTES, values);
+  }
+
+  // One run of one row's key and value. False: an index is outside.
+  GPUOS_DEVICE bool append(const gpuos_ctx &ctx, uint32_t row, uint32_t head, uint32_t d) {
+    typename slots::slot slot;
+    uint64_t key = 0;
+    if (!slots::find_slot(ctx, row, slot)) return false;
+    if (slot.position < 0) return true;
+    if (!slots::find_key(ctx, slot.sequence, slot.position, head, key)) return false;
+    store<k>(ctx, row, head, d, key);
+    store<v>(ctx, row, head, d, key + slots::value_offset(ctx));
+    return true;
+  }
+
+  // ---- run --------------------------------------------------------------------------------------
+
+  GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
+    const uint32_t rows = k::extent(ctx, 1), lo = ctx.cta->box.lo[2], heads = ctx.cta->box.n[2];
+    bool inside = true;
+    for (uint32_t i = gpuos_thread(); i < rows * heads * RUNS; i += GPUOS_THREADS) {
+      const uint32_t vector = i / RUNS;
+      inside &= append(ctx, vector / heads, lo + vector % heads, i % RUNS * RUN);
+    }
+    return inside;
+  }
+};

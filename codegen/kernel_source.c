@@ -1,0 +1,582 @@
+// kernel_source.c: the plan as a short CUDA C++ file over the headers in device/.
+//
+// Operators that need the same code share one instantiation: its text is what makes them the same.
+// What the text says is what code generation depends on: formats, tile shapes, how operands lie,
+// the expression. Extents, strides and addresses come from the schedule table at run time.
+#include <math.h>
+#include <string.h>
+
+#include "codegen.h"
+
+enum {
+  RUN = 8,          // elements of a vector access, device/dtype.cuh
+  MAX_ACCS = 32768, // accumulators of a matmul tile: 128 registers of each of 256 threads
+  FP8_ARCH = 89,    // PTX ISA: fp8 conversions and mma
+  LEAST_ARCH = 80,  // cp.async, bf16 mma
+  LABELS = 100,     // columns of generated text
+};
+
+typedef struct instance {
+  const char *kind, *text; // text: the struct's members
+  uint32_t number;         // among those of its kind
+  GOS_ARRAY(uint32_t) ops;
+} instance_t;
+
+typedef struct source {
+  const gos_plan_t *plan;
+  gos_arena_t *arena;
+  GOS_ARRAY(instance_t) instances;
+  bool failed;
+} source_t;
+
+static const char *const dtype_names[GPUOS_DTYPE_COUNT] = {
+    [GPUOS_F32] = "GPUOS_F32",   [GPUOS_F16] = "GPUOS_F16",   [GPUOS_BF16] = "GPUOS_BF16",
+    [GPUOS_E4M3] = "GPUOS_E4M3", [GPUOS_E5M2] = "GPUOS_E5M2", [GPUOS_I32] = "GPUOS_I32",
+};
+
+static bool is_fp8(uint32_t dtype) { return dtype == GPUOS_E4M3 || dtype == GPUOS_E5M2; }
+
+// ---- operands -----------------------------------------------------------------------------------
+
+static const gpuos_operand_t *find(const gos_op_t *op, gpuos_as_t as) {
+  for (uint32_t i = 0; i < op->op.operand_count; i++)
+    if (op->operands[i].as == as) return &op->operands[i];
+  return NULL;
+}
+
+// Elements that iteration dimension `dim` moves it by; device/kernel.cuh has the same rule.
+static uint64_t step_of(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
+  uint64_t step = 0;
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    bool k = op->op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x->follows[d] == GPUOS_ALL;
+    if (x->follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x->stride[d];
+  }
+  return step;
+}
+
+// Every address of it that differs only outside `dim` is a multiple of `bytes`.
+static bool aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, uint32_t bytes) {
+  uint32_t size = gpuos_dtype_bytes(x->dtype);
+  if (x->offset_bytes % bytes) return false;
+  for (uint32_t d = 0; d < GPUOS_DIMS; d++)
+    if (d != dim && op->op.extent[d] > 1 && step_of(op, x, d) * size % bytes) return false;
+  return true;
+}
+
+static uint32_t run_bytes(const gpuos_operand_t *x) {
+  uint32_t bytes = RUN * gpuos_dtype_bytes(x->dtype);
+  return bytes < 16 ? bytes : 16;
+}
+
+// Elements along iteration dimension `dim` come in aligned runs, or are all the same one.
+static bool runs_along(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
+  uint64_t step = step_of(op, x, dim);
+  if (step == 0) return !x->writes;
+  return step == 1 && aligned(op, x, dim, run_bytes(x));
+}
+
+static bool tiles_in_runs(const gos_op_t *op, uint32_t dim) {
+  const gpuos_op_t *o = &op->op;
+  bool sliced = dim == GPUOS_SLICED_DIM && o->slice;
+  return o->extent[dim] % RUN == 0 && (o->tile[dim] % RUN == 0 || o->tile[dim] >= o->extent[dim]) &&
+         (!sliced || o->slice % RUN == 0);
+}
+
+// OUT and EXTRA move in runs along `dim`.
+static bool pointwise_runs(const gos_op_t *op, uint32_t dim) {
+  for (uint32_t i = 0; i < op->op.operand_count; i++) {
+    const gpuos_operand_t *x = &op->operands[i];
+    bool pointwise = x->as == GPUOS_AS_OUT || x->as == GPUOS_AS_EXTRA;
+    if (pointwise && !runs_along(op, x, dim)) return false;
+  }
+  return tiles_in_runs(op, dim);
+}
+
+// The last dimension of the view, whatever it follows, comes in aligned runs of a multiple of
+// `width`.
+static bool row_runs(const gpuos_operand_t *x, uint32_t width) {
+  uint32_t size = gpuos_dtype_bytes(x->dtype), bytes = run_bytes(x);
+  if (x->stride[3] != 1 || width % RUN || x->offset_bytes % bytes) return false;
+  for (int d = 0; d < GPUOS_DIMS - 1; d++)
+    if (x->extent[d] > 1 && (uint64_t)x->stride[d] * size % bytes) return false;
+  return true;
+}
+
+// All operands of these roles that the operator has do.
+static bool all_row_runs(const gos_op_t *op, uint32_t width, size_t count,
+                         const gpuos_as_t *roles) {
+  for (size_t i = 0; i < count; i++) {
+    const gpuos_operand_t *x = find(op, roles[i]);
+    if (x && !row_runs(x, width)) return false;
+  }
+  return true;
+}
+#define ALL_ROW_RUNS(op, width, ...)                                                               \
+  all_row_runs(op, width, sizeof((gpuos_as_t[]){__VA_ARGS__}) / sizeof(gpuos_as_t),                \
+               (gpuos_as_t[]){__VA_ARGS__})
+
+// ---- members of an instantiation ----------------------------------------------------------------
+
+static void add_operand(gos_text_t *text, const gos_op_t *op, gpuos_as_t as, const char *member) {
+  const gpuos_operand_t *x = find(op, as);
+  if (!x)
+    gos_text_add(text, "  using %s = gpuos_absent;\n", member);
+  else
+    gos_text_add(text, "  using %s = gpuos_view<%td, %s>;\n", member, x - op->operands,
+                 dtype_names[x->dtype]);
+}
+
+static void add_constant(gos_text_t *text, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_constant(gos_text_t *text, const char *name, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  gos_text_add(text, "  static constexpr int %s = %s;\n", name,
+               gos_vformat(text->arena, format, args));
+  va_end(args);
+}
+
+static void add_run(gos_text_t *text, bool in_runs) {
+  add_constant(text, "RUN", "%d", in_runs ? RUN : 1);
+}
+
+static void add_inputs(gos_text_t *text, const gos_op_t *op) {
+  const char *comma = "";
+  gos_text_add(text, "  using inputs = gpuos_inputs<");
+  for (uint32_t i = 0; i < op->op.operand_count; i++) {
+    const gpuos_operand_t *x = &op->operands[i];
+    if (x->as != GPUOS_AS_EXTRA) continue;
+    gos_text_add(text, "%sgpuos_view<%u, %s>", comma, i, dtype_names[x->dtype]);
+    comma = ", ";
+  }
+  gos_text_add(text, ">;\n");
+}
+
+// ---- expressions --------------------------------------------------------------------------------
+
+static const char *float_text(gos_arena_t *arena, float value) {
+  if (!isfinite(value)) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return gos_format(arena, "__uint_as_float(0x%08x)", bits);
+  }
+  char *text = gos_format(arena, "%.9g", (double)value);
+  return gos_format(arena, "%s%sf", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+static const char *unary_call(uint8_t op) {
+  switch (op) {
+  case GPUOS_CODE_NEG: return "-";
+  case GPUOS_CODE_ABS: return "fabsf";
+  case GPUOS_CODE_EXP: return "expf";
+  case GPUOS_CODE_LOG: return "logf";
+  case GPUOS_CODE_SQRT: return "sqrtf";
+  case GPUOS_CODE_RSQRT: return "1.0f / sqrtf"; // rsqrtf is 2 ulp off, this what the CPU computes
+  case GPUOS_CODE_TANH: return "tanhf";
+  case GPUOS_CODE_ERF: return "erff";
+  default: return NULL;
+  }
+}
+
+static const char *binary_sign(uint8_t op) {
+  switch (op) {
+  case GPUOS_CODE_ADD: return "+";
+  case GPUOS_CODE_SUB: return "-";
+  case GPUOS_CODE_MUL: return "*";
+  case GPUOS_CODE_DIV: return "/";
+  default: return NULL;
+  }
+}
+
+// Right-hand side of an instruction whose operands are called a and b.
+static const char *instruction(gos_arena_t *arena, const gpuos_code_t *code, const char *a,
+                               const char *b) {
+  const char *unary = unary_call(code->op), *sign = binary_sign(code->op);
+  if (unary) return gos_format(arena, "%s(%s)", unary, a);
+  if (sign) return gos_format(arena, "%s %s %s", a, sign, b);
+  if (code->op == GPUOS_CODE_MAX) return gos_format(arena, "fmaxf(%s, %s)", a, b);
+  if (code->op == GPUOS_CODE_MIN) return gos_format(arena, "fminf(%s, %s)", a, b);
+  if (code->op == GPUOS_CODE_ROUND)
+    return gos_format(arena, "gpuos_round<%s>(%s)", dtype_names[code->b], a);
+  GOS_BUG("no instruction %u", code->op);
+}
+
+// Values are called by what they are, or v<number>.
+static const char *value_name(gos_arena_t *arena, const gpuos_code_t *code, uint32_t number) {
+  if (code->op == GPUOS_CODE_ACC) return gos_format(arena, "acc[%u]", code->a);
+  if (code->op == GPUOS_CODE_INPUT) return gos_format(arena, "in[%u]", code->a);
+  if (code->op == GPUOS_CODE_CONST) {
+    const char *text = float_text(arena, code->imm);
+    return *text == '-' ? gos_format(arena, "(%s)", text) : text;
+  }
+  return gos_format(arena, "v%u", number);
+}
+
+static void add_code(gos_text_t *text, const gos_op_t *op) {
+  gos_arena_t *arena = text->arena;
+  const char *names[GPUOS_MAX_CODE + 1] = {"acc[0]"};
+  const gpuos_code_t *code = op->code;
+  for (uint32_t i = 0; i < op->op.code_count; i++) {
+    names[i] = value_name(arena, &code[i], i);
+    if (code[i].op == GPUOS_CODE_ACC || code[i].op == GPUOS_CODE_INPUT ||
+        code[i].op == GPUOS_CODE_CONST)
+      continue;
+    bool binary = code[i].op != GPUOS_CODE_ROUND && !unary_call(code[i].op);
+    gos_text_add(text, "    const float %s = %s;\n", names[i],
+                 instruction(arena, &code[i], names[code[i].a], binary ? names[code[i].b] : ""));
+  }
+  const char *result = op->op.code_count ? names[op->op.code_count - 1] : NULL;
+  if (!result) result = op->op.kind == GPUOS_MAP ? "in[0]" : "acc[0]";
+  gos_text_add(text, "    return %s;\n", result);
+}
+
+static void add_expression(gos_text_t *text, const gos_op_t *op) {
+  gos_text_add(text, "  GPUOS_DEVICE float of(const float *acc, const float *in) {\n");
+  add_code(text, op);
+  gos_text_add(text, "  }\n");
+}
+
+// ---- matmul -------------------------------------------------------------------------------------
+
+// The format that both operands have in shared memory. Mixed ones widen, exactly, to the wider;
+// 16-bit formats that differ have only fp32 in common. The two fp8 formats mix in mma.
+static void choose_elems(const gos_op_t *op, uint32_t *out_x, uint32_t *out_w) {
+  const gpuos_operand_t *w1 = find(op, GPUOS_AS_W1);
+  uint32_t x = find(op, GPUOS_AS_X)->dtype, w = find(op, GPUOS_AS_W0)->dtype;
+  uint32_t other = w1 ? w1->dtype : w;
+  *out_x = x, *out_w = w;
+  if (is_fp8(x) && is_fp8(w) && other == w) return;
+  uint32_t wider = GPUOS_DTYPE_COUNT; // none yet
+  const uint32_t all[] = {x, w, other};
+  for (size_t i = 0; i < 3; i++)
+    if (!is_fp8(all[i])) wider = wider == GPUOS_DTYPE_COUNT || wider == all[i] ? all[i] : GPUOS_F32;
+  *out_x = *out_w = wider == GPUOS_DTYPE_COUNT ? GPUOS_F16 : wider; // three fp8, not all alike
+}
+
+// How an operand comes into shared memory as `elem`; row_dim is the iteration dimension of its
+// rows.
+static const char *copy_of(const gos_op_t *op, gpuos_as_t as, uint32_t elem, uint32_t row_dim) {
+  const gpuos_operand_t *x = find(op, as);
+  bool packed = step_of(op, x, GPUOS_SLICED_DIM) == 1;
+  if (packed && x->dtype == elem && aligned(op, x, GPUOS_SLICED_DIM, 16)) return "GPUOS_COPY_ASYNC";
+  return !packed && step_of(op, x, row_dim) == 1 ? "GPUOS_COPY_ROW" : "GPUOS_COPY_K";
+}
+
+// The next tile size that the device code has; 0: none.
+static uint32_t tile_size(uint32_t wanted, uint32_t most) {
+  uint32_t size = 16;
+  while (size < wanted && size < most) size *= 2;
+  return size < wanted ? 0 : size;
+}
+
+static void add_matmul(gos_text_t *text, const gos_op_t *op) {
+  uint32_t x, w;
+  choose_elems(op, &x, &w);
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_W0, "w0");
+  add_operand(text, op, GPUOS_AS_W1, "w1");
+  add_operand(text, op, GPUOS_AS_NORM, "norm");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_inputs(text, op);
+  add_constant(text, "TILE_M", "%u", tile_size(op->op.tile[1], 128));
+  add_constant(text, "TILE_N", "%u", tile_size(op->op.tile[2], 256));
+  add_constant(text, "X_ELEM", "%s", dtype_names[x]);
+  add_constant(text, "W_ELEM", "%s", dtype_names[w]);
+  const char *w_copy = copy_of(op, GPUOS_AS_W0, w, 2);
+  if (find(op, GPUOS_AS_W1) && strcmp(w_copy, copy_of(op, GPUOS_AS_W1, w, 2)))
+    w_copy = "GPUOS_COPY_K";
+  add_constant(text, "X_COPY", "%s", copy_of(op, GPUOS_AS_X, x, 1));
+  add_constant(text, "W_COPY", "%s", w_copy);
+  const gpuos_operand_t *norm = find(op, GPUOS_AS_NORM);
+  if (norm) add_constant(text, "NORM_COPY", "%s", copy_of(op, GPUOS_AS_NORM, norm->dtype, 1));
+  add_constant(text, "STREAM", "%d", gpuos_op_grid(&op->op, 1) == 1);
+  add_run(text, pointwise_runs(op, 2));
+  add_expression(text, op);
+}
+
+// ---- the other kinds ----------------------------------------------------------------------------
+
+// Floats hold integers up to 2^24 only: moved as they are, they are words like any other.
+static void add_map(gos_text_t *text, const gos_op_t *op) {
+  gos_op_t moved = *op;
+  const gpuos_operand_t *in = find(op, GPUOS_AS_EXTRA), *out = find(op, GPUOS_AS_OUT);
+  if (op->op.code_count == 0 && in && in->dtype == GPUOS_I32 && out->dtype == GPUOS_I32)
+    for (uint32_t i = 0; i < op->op.operand_count; i++) moved.operands[i].dtype = GPUOS_F32;
+  add_operand(text, &moved, GPUOS_AS_OUT, "out");
+  add_inputs(text, &moved);
+  add_run(text, pointwise_runs(op, GPUOS_SLICED_DIM));
+  add_expression(text, &moved);
+}
+
+static uint32_t row_width(const gos_op_t *op) { return find(op, GPUOS_AS_X)->extent[3]; }
+
+static void add_rmsnorm(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_NORM, "norm");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, ALL_ROW_RUNS(op, row_width(op), GPUOS_AS_X, GPUOS_AS_NORM, GPUOS_AS_OUT));
+}
+
+static void add_softmax(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, ALL_ROW_RUNS(op, row_width(op), GPUOS_AS_X, GPUOS_AS_OUT));
+}
+
+static void add_argmax(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, ALL_ROW_RUNS(op, row_width(op), GPUOS_AS_X));
+}
+
+static void add_embedding(gos_text_t *text, const gos_op_t *op) {
+  const gpuos_operand_t *table = find(op, GPUOS_AS_TABLE);
+  add_operand(text, op, GPUOS_AS_TABLE, "table");
+  add_operand(text, op, GPUOS_AS_IDS, "ids");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, row_runs(table, table->extent[3]) && pointwise_runs(op, GPUOS_SLICED_DIM));
+}
+
+static void add_rope(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_POS, "pos");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_constant(text, "HEAD_DIM", "%u", row_width(op));
+  add_constant(text, "NEIGHBOURS", "%u", op->op.params[1]);
+  add_constant(text, "SCALING", "%u", op->op.params[2]);
+}
+
+static void add_cache(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_K, "k");
+  add_operand(text, op, GPUOS_AS_V, "v");
+  add_operand(text, op, GPUOS_AS_CACHE, "cache");
+  add_operand(text, op, GPUOS_AS_PAGES, "pages");
+  add_operand(text, op, GPUOS_AS_POS, "pos");
+  add_operand(text, op, GPUOS_AS_SEQ, "seq");
+}
+
+static void add_kv_append(gos_text_t *text, const gos_op_t *op) {
+  uint32_t head_dim = op->op.params[1];
+  add_cache(text, op);
+  add_constant(text, "PAGE_SIZE", "%u", op->op.params[0]);
+  add_constant(text, "HEAD_DIM", "%u", head_dim);
+  add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+}
+
+static void add_attention(gos_text_t *text, const gos_op_t *op) {
+  uint32_t page_size = op->op.params[1], head_dim = op->op.params[2];
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
+  add_cache(text, op);
+  add_constant(text, "PAGE_SIZE", "%u", page_size ? page_size : 1);
+  add_constant(text, "HEAD_DIM", "%u", head_dim);
+  add_constant(text, "GROUP", "%u", op->op.params[3]);
+  add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+}
+
+static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_constant(text, "HEAD_DIM", "%u", op->op.params[2]);
+  add_constant(text, "GROUP", "%u", op->op.params[3]);
+}
+
+typedef struct kind {
+  const char *name; // of the header, and of the template after "gpuos_"
+  void (*add)(gos_text_t *text, const gos_op_t *op);
+} kind_t;
+
+static const kind_t kinds[GPUOS_KIND_COUNT] = {
+    [GPUOS_MATMUL] = {"matmul", add_matmul},
+    [GPUOS_MAP] = {"map", add_map},
+    [GPUOS_RMSNORM] = {"rmsnorm", add_rmsnorm},
+    [GPUOS_SOFTMAX] = {"softmax", add_softmax},
+    [GPUOS_EMBEDDING] = {"embedding", add_embedding},
+    [GPUOS_ROPE] = {"rope", add_rope},
+    [GPUOS_KV_APPEND] = {"kv_append", add_kv_append},
+    [GPUOS_ATTENTION] = {"attention", add_attention},
+    [GPUOS_ATTENTION_COMBINE] = {"attention_combine", add_attention_combine},
+    [GPUOS_ARGMAX] = {"argmax", add_argmax},
+};
+
+// ---- what the device code cannot run ------------------------------------------------------------
+
+static bool refuse(source_t *source, const gos_op_t *op, const char *why, const char *change) {
+  gos_diags_t *diags = source->plan->ir->diags;
+  gos_error(diags, op->at, "device-op", "'%s' cannot run on %s: %s", op->name,
+            source->plan->target->name, why);
+  gos_note(diags, (gos_loc_t){0}, "%s", change);
+  source->failed = true;
+  return false;
+}
+
+static bool has_fp8(const gos_op_t *op) {
+  for (uint32_t i = 0; i < op->op.operand_count; i++)
+    if (is_fp8(op->operands[i].dtype)) return true;
+  for (uint32_t i = 0; i < op->op.code_count; i++)
+    if (op->code[i].op == GPUOS_CODE_ROUND && is_fp8(op->code[i].b)) return true;
+  return false;
+}
+
+static bool runs_here(source_t *source, const gos_op_t *op) {
+  uint32_t arch = source->plan->target->arch;
+  if (arch < LEAST_ARCH)
+    return refuse(source, op, "the chip lacks cp.async and bf16 matrix instructions",
+                  "use a target of compute capability 8.0 or later");
+  if (arch < FP8_ARCH && has_fp8(op))
+    return refuse(source, op, "the chip has no 8-bit floats",
+                  "use bf16, or a target of compute capability 8.9 or later");
+  return true;
+}
+
+static bool matmul_fits(source_t *source, const gos_op_t *op) {
+  const gpuos_op_t *o = &op->op;
+  uint32_t m = tile_size(o->tile[1], 128), n = tile_size(o->tile[2], 256);
+  uint32_t count = find(op, GPUOS_AS_W1) ? 2 : 1;
+  if (find(op, GPUOS_AS_X)->dtype == GPUOS_I32 || find(op, GPUOS_AS_W0)->dtype == GPUOS_I32)
+    return refuse(source, op, "integer matrices are not multiplied", "cast them to a float first");
+  if (m == 0 || n == 0 || count * m * n > MAX_ACCS)
+    return refuse(source, op,
+                  gos_format(source->arena, "a tile of %u x %u x %u has too many accumulators",
+                             count, o->tile[1], o->tile[2]),
+                  "at most 128 x 256, and 32768 in all with a second weight");
+  return true;
+}
+
+static bool heads_fit(source_t *source, const gos_op_t *op, uint32_t head_dim) {
+  if (head_dim == 0 || head_dim > 1024 || head_dim % 2)
+    return refuse(source, op, gos_format(source->arena, "heads of %u elements", head_dim),
+                  "head_dim is even, from 2 to 1024");
+  return true;
+}
+
+static bool can_run(source_t *source, const gos_op_t *op) {
+  if (!runs_here(source, op)) return false;
+  switch (op->op.kind) {
+  case GPUOS_MATMUL: return matmul_fits(source, op);
+  case GPUOS_ROPE: return heads_fit(source, op, row_width(op));
+  case GPUOS_ATTENTION: return heads_fit(source, op, op->op.params[2]);
+  default: return true;
+  }
+}
+
+// ---- instantiations -----------------------------------------------------------------------------
+
+static bool has_tiles(const gos_op_t *op) {
+  for (int d = 0; d < GPUOS_DIMS; d++)
+    if (op->op.extent[d] == 0) return false;
+  return true;
+}
+
+static instance_t *find_instance(source_t *source, const char *kind, const char *text) {
+  uint32_t number = 0;
+  for (size_t i = 0; i < source->instances.count; i++) {
+    instance_t *instance = &source->instances.at[i];
+    if (strcmp(instance->kind, kind)) continue;
+    if (!strcmp(instance->text, text)) return instance;
+    number++;
+  }
+  instance_t *instance = gos_push(source->arena, &source->instances);
+  *instance = (instance_t){.kind = kind, .text = text, .number = number};
+  return instance;
+}
+
+static void collect(source_t *source, uint32_t number) {
+  const gos_op_t *op = &source->plan->ops.at[number];
+  if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
+  if (!has_tiles(op) || !can_run(source, op)) return;
+  const kind_t *kind = &kinds[op->op.kind];
+  gos_text_t text = {.arena = source->arena};
+  kind->add(&text, op);
+  *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
+}
+
+// ---- the file -----------------------------------------------------------------------------------
+
+static void add_includes(gos_text_t *text, const source_t *source) {
+  gos_text_add(text, "// Written by gpuosc for %s (%s).\n\n", source->plan->target->name,
+               source->plan->target->arch_name);
+  gos_text_add(text, "enum { GPUOS_SMEM_LIMIT = %u }; // bytes of one CTA\n\n",
+               source->plan->target->smem_bytes);
+  for (int kind = 0; kind < GPUOS_KIND_COUNT; kind++)
+    for (size_t i = 0; i < source->instances.count; i++)
+      if (!strcmp(source->instances.at[i].kind, kinds[kind].name)) {
+        gos_text_add(text, "#include \"%s.cuh\"\n", kinds[kind].name);
+        break;
+      }
+  gos_text_add(text, "#include \"kernel.cuh\"\n");
+}
+
+static void add_instance(gos_text_t *text, const source_t *source, const instance_t *instance) {
+  const gos_op_t *first = &source->plan->ops.at[instance->ops.at[0]];
+  gos_text_add(text, "\n// %s", first->name ? first->name : instance->kind);
+  if (instance->ops.count > 1) gos_text_add(text, " and %zu more", instance->ops.count - 1);
+  gos_text_add(text, "\nstruct %s_%u {\n%s};\n", instance->kind, instance->number, instance->text);
+}
+
+// "case 0: case 4: ...", wrapped.
+static void add_labels(gos_text_t *text, const instance_t *instance) {
+  size_t line = text->count;
+  gos_text_add(text, "   ");
+  for (size_t i = 0; i < instance->ops.count; i++) {
+    if (text->count - line > LABELS - 12) {
+      gos_text_add(text, "\n   ");
+      line = text->count - 3;
+    }
+    gos_text_add(text, " case %u:", instance->ops.at[i]);
+  }
+}
+
+static void add_units(gos_text_t *text, const source_t *source) {
+  gos_text_add(text, "  static constexpr uint32_t SMEM_BYTES = gpuos_most_smem<");
+  for (size_t i = 0; i < source->instances.count; i++) {
+    const instance_t *instance = &source->instances.at[i];
+    gos_text_add(text, "%s\n      gpuos_%s<%s_%u>", i ? "," : "", instance->kind, instance->kind,
+                 instance->number);
+  }
+  gos_text_add(text, ">();\n");
+}
+
+static void add_program(gos_text_t *text, const source_t *source) {
+  gos_text_add(text, "\nstruct gpuos_program {\n");
+  add_units(text, source);
+  gos_text_add(text, "  GPUOS_DEVICE bool run(gpuos_ctx &ctx, uint32_t op) {\n"
+                     "    switch (op) {\n");
+  for (size_t i = 0; i < source->instances.count; i++) {
+    const instance_t *instance = &source->instances.at[i];
+    add_labels(text, instance);
+    gos_text_add(text, " return gpuos_%s<%s_%u>::run(ctx);\n", instance->kind, instance->kind,
+                 instance->number);
+  }
+  gos_text_add(text, "    default: return true;\n    }\n  }\n};\n"
+                     "static_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
+                     "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
+}
+
+static void add_symbols(gos_text_t *text, const gpuos_table_t *table) {
+  gos_text_add(text,
+               "\nextern \"C\" {\n"
+               "__device__ __attribute__((used)) extern const unsigned long long "
+               "gpuos_table_hash = 0x%016llxull;\n"
+               "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_launch = {\n"
+               "    GPUOS_THREADS, gpuos_program::SMEM_BYTES, 1, 0};\n\n"
+               "__global__ void __launch_bounds__(GPUOS_THREADS, 1)\n"
+               "    gpuos_kernel(const __grid_constant__ gpuos_launch_args args) {\n"
+               "  gpuos_loop<gpuos_program>(args);\n"
+               "}\n}\n",
+               (unsigned long long)table->hash);
+}
+
+const char *gos_kernel_source(const gos_plan_t *plan, const gpuos_table_t *table) {
+  source_t source = {.plan = plan, .arena = plan->ir->arena};
+  for (uint32_t i = 0; i < plan->ops.count; i++) collect(&source, i);
+  if (source.failed) return NULL;
+  gos_text_t text = {.arena = source.arena};
+  add_includes(&text, &source);
+  for (size_t i = 0; i < source.instances.count; i++)
+    add_instance(&text, &source, &source.instances.at[i]);
+  add_program(&text, &source);
+  add_symbols(&text, table);
+  return text.at;
+}

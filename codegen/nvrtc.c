@@ -1,0 +1,193 @@
+// nvrtc.c: CUDA C++ to a cubin with NVRTC, which is opened at run time: gpuosc builds, and writes
+// schedule tables, on machines without CUDA.
+//
+// Options are fixed, because NVRTC records them in the cubin: the same source gives the same bytes.
+#include <dlfcn.h>
+#include <string.h>
+
+#include "codegen.h"
+#include "embed.h"
+
+enum { LOG_LINES = 40 }; // shown
+
+#ifndef GOS_NVRTC_DIR
+#define GOS_NVRTC_DIR "" // where the build found it; cmake/nvrtc.cmake
+#endif
+
+// ---- the library --------------------------------------------------------------------------------
+
+// Prototypes as documented in "NVRTC", CUDA 13.0; a result of 0 is success.
+typedef struct nvrtc_program *program_t;
+typedef struct nvrtc {
+  int (*create)(program_t *out_program, const char *source, const char *name, int header_count,
+                const char *const *headers, const char *const *include_names);
+  int (*compile)(program_t program, int option_count, const char *const *options);
+  int (*log_size)(program_t program, size_t *out_bytes);
+  int (*log)(program_t program, char *out_text);
+  int (*cubin_size)(program_t program, size_t *out_bytes);
+  int (*cubin)(program_t program, char *out_cubin);
+  int (*ptx_size)(program_t program, size_t *out_bytes);
+  int (*ptx)(program_t program, char *out_text);
+  int (*destroy)(program_t *program);
+  const char *(*error_text)(int result);
+} nvrtc_t;
+
+static bool resolve(void *library, nvrtc_t *out_nvrtc) {
+  const struct {
+    const char *name;
+    void *slot;
+  } symbols[] = {
+      {"nvrtcCreateProgram", &out_nvrtc->create},
+      {"nvrtcCompileProgram", &out_nvrtc->compile},
+      {"nvrtcGetProgramLogSize", &out_nvrtc->log_size},
+      {"nvrtcGetProgramLog", &out_nvrtc->log},
+      {"nvrtcGetCUBINSize", &out_nvrtc->cubin_size},
+      {"nvrtcGetCUBIN", &out_nvrtc->cubin},
+      {"nvrtcGetPTXSize", &out_nvrtc->ptx_size},
+      {"nvrtcGetPTX", &out_nvrtc->ptx},
+      {"nvrtcDestroyProgram", &out_nvrtc->destroy},
+      {"nvrtcGetErrorString", &out_nvrtc->error_text},
+  };
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+    void *symbol = dlsym(library, symbols[i].name);
+    if (!symbol) return false;
+    memcpy(symbols[i].slot, &symbol, sizeof symbol); // ISO C has no cast to a function pointer
+  }
+  return true;
+}
+
+// Never closed again: NVRTC keeps threads and statics of its own.
+static bool open_library(gos_diags_t *diags, nvrtc_t *out_nvrtc) {
+  static const char *const paths[] = {"libnvrtc.so.13", "libnvrtc.so",
+                                      GOS_NVRTC_DIR "/libnvrtc.so.13",
+                                      GOS_NVRTC_DIR "/libnvrtc.so"};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+    void *library = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
+    if (library && resolve(library, out_nvrtc)) return true;
+    if (library) dlclose(library);
+  }
+  gos_error(diags, (gos_loc_t){0}, "nvrtc-missing",
+            "no NVRTC library (libnvrtc.so.13), which compiles CUDA C++");
+  gos_note(diags, (gos_loc_t){0},
+           "install CUDA 13's NVRTC (package cuda-nvrtc-13-0, or 'pip install nvidia-cuda-nvrtc') "
+           "and put its folder into the loader's path; --emit=schedule needs none");
+  return false;
+}
+
+// ---- the log ------------------------------------------------------------------------------------
+
+// The line of the log around `at`.
+static const char *line_around(gos_arena_t *arena, const char *log, const char *at) {
+  const char *start = at;
+  while (start > log && start[-1] != '\n') start--;
+  return gos_strndup(arena, start, strcspn(start, "\n"));
+}
+
+// A line "..., N bytes spill stores, ..." with N not 0; NULL if there is none.
+static const char *find_spill(const char *log) {
+  static const char marker[] = " bytes spill stores";
+  for (const char *at = strstr(log, marker); at; at = strstr(at + 1, marker)) {
+    const char *digit = at;
+    while (digit > log && digit[-1] >= '0' && digit[-1] <= '9') digit--;
+    if (at - digit != 1 || *digit != '0') return digit;
+  }
+  return NULL;
+}
+
+// What ptxas only warns about but we do not ship.
+static bool log_is_clean(const gos_plan_t *plan, const char *log) {
+  gos_arena_t *arena = plan->ir->arena;
+  gos_diags_t *diags = plan->ir->diags;
+  const char *spill = find_spill(log), *serial = strstr(log, "C7509");
+  if (!serial) serial = strstr(log, "C7510");
+  if (spill)
+    gos_error(diags, (gos_loc_t){0}, "spill", "the kernel spills registers: %s",
+              line_around(arena, log, spill));
+  if (serial)
+    gos_error(diags, (gos_loc_t){0}, "wgmma-serial", "matrix instructions are serialised: %s",
+              line_around(arena, log, serial));
+  return !spill && !serial;
+}
+
+// The log as notes, a line each.
+static void note_log(const gos_plan_t *plan, const char *log) {
+  for (int lines = 0; *log && lines < LOG_LINES; lines++) {
+    size_t length = strcspn(log, "\n");
+    if (length) gos_note(plan->ir->diags, (gos_loc_t){0}, "%.*s", (int)length, log);
+    log += length + (log[length] == '\n');
+  }
+}
+
+// ---- compiling ----------------------------------------------------------------------------------
+
+static program_t create(const nvrtc_t *nvrtc, gos_arena_t *arena, const char *source) {
+  GOS_ARRAY(const char *) texts = {0};
+  GOS_ARRAY(const char *) names = {0};
+  for (const gos_embedded_t *header = gos_device_headers; header->name; header++) {
+    *gos_push(arena, &texts) = header->text;
+    *gos_push(arena, &names) = header->name;
+  }
+  program_t program = NULL;
+  nvrtc->create(&program, source, "gpuos.cu", (int)texts.count, texts.at, names.at);
+  return program;
+}
+
+static const char *read_log(const nvrtc_t *nvrtc, gos_arena_t *arena, program_t program) {
+  size_t bytes = 0;
+  nvrtc->log_size(program, &bytes);
+  char *log = gos_alloc(arena, bytes + 1);
+  nvrtc->log(program, log);
+  return log;
+}
+
+static bool read_code(const nvrtc_t *nvrtc, gos_arena_t *arena, program_t program, bool ptx,
+                      gos_bytes_t *out_code) {
+  int (*get_size)(program_t, size_t *) = ptx ? nvrtc->ptx_size : nvrtc->cubin_size;
+  int (*get)(program_t, char *) = ptx ? nvrtc->ptx : nvrtc->cubin;
+  size_t bytes = 0;
+  if (get_size(program, &bytes) || bytes == 0) return false;
+  *out_code = (gos_bytes_t){gos_alloc(arena, bytes), bytes};
+  return get(program, out_code->at) == 0;
+}
+
+// --fmad=false: a product and a sum round as they are written, as on the CPU device; the kernels
+// that want a fused one say fmaf.
+static bool compile(const gos_plan_t *plan, const nvrtc_t *nvrtc, program_t program, bool ptx,
+                    gos_bytes_t *out_code) {
+  gos_arena_t *arena = plan->ir->arena;
+  const char *const options[] = {
+      gos_format(arena, "--gpu-architecture=%s", plan->target->arch_name),
+      "--std=c++17",
+      "-default-device",
+      "--fmad=false",
+      "--ptxas-options=-v", "--ptxas-options=--warn-on-spills",
+  };
+  int result = nvrtc->compile(program, (int)(sizeof options / sizeof *options), options);
+  const char *log = read_log(nvrtc, arena, program);
+  if (result == 0 && !log_is_clean(plan, log)) return false;
+  if (result == 0 && read_code(nvrtc, arena, program, ptx, out_code)) return true;
+  gos_error(plan->ir->diags, (gos_loc_t){0}, "nvrtc", "NVRTC does not compile the kernel: %s",
+            nvrtc->error_text(result));
+  note_log(plan, log);
+  gos_note(plan->ir->diags, (gos_loc_t){0},
+           "this is a fault of gpuosc or of a target's architecture name ('%s'); "
+           "--emit=cuda shows the source",
+           plan->target->arch_name);
+  return false;
+}
+
+bool gos_nvrtc_compile(const gos_plan_t *plan, const char *source, bool ptx,
+                       gos_bytes_t *out_code) {
+  nvrtc_t nvrtc;
+  *out_code = (gos_bytes_t){0};
+  if (!open_library(plan->ir->diags, &nvrtc)) return false;
+  program_t program = create(&nvrtc, plan->ir->arena, source);
+  if (!program) {
+    gos_error(plan->ir->diags, (gos_loc_t){0}, "nvrtc", "NVRTC makes no program");
+    return false;
+  }
+  bool compiled = compile(plan, &nvrtc, program, ptx, out_code);
+  nvrtc.destroy(&program);
+  if (!compiled) *out_code = (gos_bytes_t){0};
+  return compiled;
+}

@@ -1,0 +1,247 @@
+// pipeline.c: the whole compiler, in order.
+//
+//   model.yaml --model--> dialect --legalize, fuse--> dialect --lower--> plan
+//   plan --tile, footprint, bound, memory, schedule--> plan --table--> schedule table --check-->
+//   proven table plan --codegen--> CUDA C++ --NVRTC--> cubin, the table inside
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "check.h"
+#include "codegen.h"
+#include "options.h"
+#include "passes.h"
+
+typedef struct compilation {
+  gos_options_t *options;
+  gos_ir_t *ir;
+  gos_plan_t plan;
+  gos_bytes_t table;
+  const char *source;
+  gos_bytes_t code;              // PTX or cubin
+  GOS_ARRAY(const char *) files; // read, for -MD
+} compilation_t;
+
+// ---- the stages
+// --------------------------------------------------------------------------------------------------------
+
+static bool read_models(compilation_t *c);
+static bool find_target(compilation_t *c);
+
+static bool stage_model(compilation_t *c) { return read_models(c) && find_target(c); }
+static bool stage_legalize(compilation_t *c) { return gos_pass_legalize(c->ir); }
+static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir); }
+static bool stage_lower(compilation_t *c) { return gos_pass_lower(c->ir, &c->plan); }
+static bool stage_tile(compilation_t *c) { return gos_pass_tile(&c->plan); }
+static bool stage_footprint(compilation_t *c) { return gos_pass_footprint(&c->plan); }
+static bool stage_bound(compilation_t *c) { return gos_pass_bound(&c->plan); }
+static bool stage_memory(compilation_t *c) { return gos_pass_memory(&c->plan); }
+static bool stage_schedule(compilation_t *c) { return gos_pass_schedule(&c->plan); }
+
+static bool wants_device_code(const compilation_t *c) {
+  return c->options->emit == GOS_EMIT_CUBIN || c->options->emit == GOS_EMIT_CUDA ||
+         c->options->emit == GOS_EMIT_PTX;
+}
+
+static bool stage_table(compilation_t *c) {
+  c->table = gos_table_make(&c->plan, wants_device_code(c) ? c->plan.target->arch : 0);
+  return true;
+}
+
+// What the compiler made is proven, not trusted: a rejection is a bug of ours, told to the user as
+// one.
+static bool stage_check(compilation_t *c) {
+  gpuos_check_report_t report;
+  if (gpuos_check(c->table.at, c->table.count, &report)) return true;
+  gos_error(c->ir->diags, (gos_loc_t){0}, "check",
+            "internal error: the schedule is not safe: %s (%s)", report.message, report.slug);
+  return false;
+}
+
+static bool stage_codegen(compilation_t *c) {
+  if (!wants_device_code(c)) return true;
+  c->source = gos_kernel_source(&c->plan, c->table.at);
+  return c->source != NULL;
+}
+
+static bool stage_nvrtc(compilation_t *c) {
+  if (!wants_device_code(c) || c->options->emit == GOS_EMIT_CUDA) return true;
+  return gos_nvrtc_compile(&c->plan, c->source, c->options->emit == GOS_EMIT_PTX, &c->code);
+}
+
+typedef struct stage {
+  const char *name;
+  bool (*run)(compilation_t *c);
+  enum { TEXT, DIALECT, PLAN } shows; // what there is to print after it
+} stage_t;
+
+static const stage_t stages[] = {
+    {"model", stage_model, DIALECT},    {"legalize", stage_legalize, DIALECT},
+    {"fuse", stage_fuse, DIALECT},      {"lower", stage_lower, PLAN},
+    {"tile", stage_tile, PLAN},         {"footprint", stage_footprint, PLAN},
+    {"bound", stage_bound, PLAN},       {"memory", stage_memory, PLAN},
+    {"schedule", stage_schedule, PLAN}, {"table", stage_table, TEXT},
+    {"check", stage_check, TEXT},       {"codegen", stage_codegen, TEXT},
+    {"nvrtc", stage_nvrtc, TEXT},
+};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+const char *const gos_stage_names[] = {"model",     "legalize", "fuse",   "lower",    "tile",
+                                       "footprint", "bound",    "memory", "schedule", "table",
+                                       "check",     "codegen",  "nvrtc",  NULL};
+
+// ---- input
+// ---------------------------------------------------------------------------------------------------------------
+
+static bool read_file(compilation_t *c, const char *path, uint16_t *out_file) {
+  FILE *in = fopen(path, "rb");
+  gos_text_t text = {.arena = c->ir->arena};
+  char part[1 << 16];
+  for (size_t n; in && (n = fread(part, 1, sizeof part, in)) > 0;)
+    gos_text_add_bytes(&text, part, n);
+  bool ok = in && !ferror(in);
+  if (in) fclose(in);
+  if (!ok) gos_error(c->ir->diags, (gos_loc_t){0}, "input", "%s: cannot be read", path);
+  *out_file = gos_diags_add_file(c->ir->diags, path, text.at ? text.at : "", text.count);
+  *gos_push(c->ir->arena, &c->files) = path;
+  return ok;
+}
+
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && !strcmp(text + length - tail, end);
+}
+
+static bool read_models(compilation_t *c) {
+  bool ok = true;
+  for (size_t i = 0; i < c->options->inputs.count; i++) {
+    uint16_t file;
+    const char *path = c->options->inputs.at[i];
+    if (!read_file(c, path, &file)) return false;
+    bool read = ends_with(path, ".mlir")
+                    ? gos_ir_parse(c->ir, file)
+                    : gos_model_read(c->ir, file, c->options->dims.at, c->options->dims.count);
+    ok = read && ok;
+  }
+  for (size_t i = 0; ok && i < c->options->dims.count; i++)
+    if (!c->options->dims.at[i].used) {
+      gos_error(c->ir->diags, (gos_loc_t){0}, "override", "-D %s: no graph has such a dimension",
+                c->options->dims.at[i].name);
+      ok = false;
+    }
+  return ok;
+}
+
+static void first_target(gos_ir_t *ir, MlirOperation func, void *user) {
+  const char **name = user;
+  if (!(*name)[0]) *name = gos_func_string(ir, func, "gpuos.target");
+}
+
+// The command line's target, else the first one that a graph names, else the H200.
+static bool find_target(compilation_t *c) {
+  const char *name = c->options->target ? c->options->target : "";
+  if (c->options->target_file) {
+    uint16_t file;
+    if (!read_file(c, c->options->target_file, &file)) return false;
+    c->plan.target = gos_target_read(c->ir->arena, c->ir->diags, file);
+  } else {
+    gos_graphs(c->ir, first_target, &name);
+    c->plan.target =
+        gos_target_find(c->ir->arena, c->ir->diags, (gos_loc_t){0}, name[0] ? name : "h200");
+  }
+  return c->plan.target != NULL;
+}
+
+// ---- output
+// --------------------------------------------------------------------------------------------------------------------
+
+static void show(compilation_t *c, int what, FILE *out) {
+  if (what == DIALECT)
+    gos_ir_print(c->ir, false, out);
+  else if (c->options->emit == GOS_EMIT_SCHEDULE)
+    gos_schedule_print(&c->plan, out);
+  else
+    gos_plan_print(&c->plan, out);
+}
+
+static gos_bytes_t printed(compilation_t *c, int what) {
+  char *text = NULL;
+  size_t count = 0;
+  FILE *out = open_memstream(&text, &count);
+  show(c, what, out);
+  fclose(out);
+  gos_bytes_t bytes = {gos_strndup(c->ir->arena, text, count), count};
+  free(text);
+  return bytes;
+}
+
+static gos_bytes_t result(compilation_t *c, const stage_t *last) {
+  switch (c->options->emit) {
+  case GOS_EMIT_IR: return printed(c, DIALECT);
+  case GOS_EMIT_PLAN: return printed(c, PLAN);
+  case GOS_EMIT_SCHEDULE: return printed(c, PLAN);
+  case GOS_EMIT_CUDA:
+    return (gos_bytes_t){(void *)(uintptr_t)c->source, c->source ? strlen(c->source) : 0};
+  case GOS_EMIT_TABLE: return c->table;
+  case GOS_EMIT_PTX: return c->code;
+  case GOS_EMIT_CUBIN: break;
+  }
+  if (c->options->stop_after) return printed(c, last->shows == DIALECT ? DIALECT : PLAN);
+  return gos_cubin_attach(c->ir->arena, c->code, c->table);
+}
+
+static bool write_dependencies(compilation_t *c) {
+  if (!c->options->dep_file) return true;
+  gos_text_t text = {.arena = c->ir->arena};
+  gos_text_add(&text, "%s:", c->options->output);
+  for (size_t i = 0; i < c->files.count; i++) gos_text_add(&text, " %s", c->files.at[i]);
+  gos_text_add(&text, "\n");
+  return gos_artefact_write(c->ir, c->options->dep_file, (gos_bytes_t){text.at, text.count});
+}
+
+// ---- the pipeline
+// ------------------------------------------------------------------------------------------------------------------
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static bool run_stage(compilation_t *c, const stage_t *stage) {
+  double start = now_ms();
+  bool ok = stage->run(c);
+  if (c->options->time_passes) fprintf(stderr, "%10.2f ms  %s\n", now_ms() - start, stage->name);
+  gos_arena_reset(c->ir->scratch);
+  if (!ok) return false;
+  // Before legalize results have no types yet, which MLIR's verifier would reject.
+  bool typed = stage->run != stage_model;
+  if (stage->shows == DIALECT && typed && !gos_ir_verify(c->ir)) return false;
+  if (c->options->dump_after && !strcmp(c->options->dump_after, stage->name))
+    show(c, stage->shows, stderr);
+  return true;
+}
+
+static bool compile(compilation_t *c) {
+  const stage_t *last = &stages[STAGES - 1];
+  for (size_t i = 0; i < STAGES; i++) {
+    if (!run_stage(c, &stages[i])) return false;
+    if (!c->options->stop_after || strcmp(c->options->stop_after, stages[i].name)) continue;
+    last = &stages[i];
+    break;
+  }
+  if (c->options->report && last->shows == TEXT) gos_report_print(&c->plan, stderr);
+  return gos_artefact_write(c->ir, c->options->output, result(c, last)) && write_dependencies(c);
+}
+
+int gos_compile(gos_arena_t *arena, gos_options_t *options) {
+  gos_arena_t *scratch = gos_arena_create();
+  gos_diags_t *diags = gos_diags_create(arena);
+  compilation_t c = {.options = options, .ir = gos_ir_create(arena, scratch, diags)};
+  c.plan = (gos_plan_t){.ir = c.ir, .budget_ns = options->budget_ns};
+  bool ok = compile(&c) && gos_diags_error_count(diags) == 0;
+  gos_diags_print(diags, stderr);
+  gos_ir_destroy(c.ir);
+  gos_arena_destroy(scratch);
+  return ok ? GOS_EXIT_OK : GOS_EXIT_FAILED;
+}

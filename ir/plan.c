@@ -1,0 +1,105 @@
+// plan.c: names, sizes and the text form of a plan.
+#include "plan.h"
+
+#include <string.h>
+
+gpuos_operand_t *gos_plan_operand(gos_op_t *op, gpuos_as_t as) {
+  for (int i = 0; i < op->op.operand_count; i++)
+    if (op->operands[i].as == as) return &op->operands[i];
+  return NULL;
+}
+
+uint64_t gos_op_tiles(const gpuos_op_t *op) {
+  uint64_t tiles = 1;
+  for (int d = 0; d < GPUOS_DIMS; d++) tiles *= gpuos_op_grid(op, d);
+  return tiles;
+}
+
+static void print_dims(const char *what, const uint32_t *dims, FILE *out) {
+  fprintf(out, " %s=[%u, %u, %u, %u]", what, dims[0], dims[1], dims[2], dims[3]);
+}
+
+static void print_code(const gos_op_t *op, FILE *out) {
+  static const char *const names[GPUOS_CODE_COUNT] = {
+      "acc", "in",  "const", "add", "sub",  "mul",   "div",  "max", "min",
+      "neg", "abs", "exp",   "log", "sqrt", "rsqrt", "tanh", "erf", "round"};
+  for (uint32_t i = 0; i < op->op.code_count; i++) {
+    const gpuos_code_t *c = &op->code[i];
+    fprintf(out, "    v%u = %s ", i, names[c->op]);
+    if (c->op == GPUOS_CODE_CONST)
+      fprintf(out, "%.9g\n", (double)c->imm);
+    else if (c->op <= GPUOS_CODE_INPUT)
+      fprintf(out, "%u\n", c->a);
+    else if (c->op == GPUOS_CODE_ROUND)
+      fprintf(out, "v%u to %s\n", c->a, gos_dtype_name((gpuos_dtype_t)c->b));
+    else if (c->op <= GPUOS_CODE_MIN)
+      fprintf(out, "v%u v%u\n", c->a, c->b);
+    else
+      fprintf(out, "v%u\n", c->a);
+  }
+}
+
+static void print_operand(const gos_plan_t *plan, const gpuos_operand_t *x, FILE *out) {
+  fprintf(out, "    %s %s %s v%u+%llu", x->writes ? "write" : "read", gos_as_name(x->as),
+          gos_dtype_name((gpuos_dtype_t)x->dtype), x->value, (unsigned long long)x->offset_bytes);
+  print_dims("extent", x->extent, out);
+  print_dims("stride", x->stride, out);
+  fprintf(out, " follows=[");
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    if (x->follows[d] == GPUOS_ALL)
+      fprintf(out, "%s-", d ? ", " : "");
+    else
+      fprintf(out, "%sd%u", d ? ", " : "", x->follows[d]);
+  }
+  fprintf(out, "] %s\n", plan->values.at[x->value].name);
+}
+
+static void print_op(const gos_plan_t *plan, size_t number, FILE *out) {
+  gos_op_t *op = &plan->ops.at[number];
+  fprintf(out, "op %zu %s \"%s\"", number, gos_kind_name(op->op.kind), op->name);
+  print_dims("extent", op->op.extent, out);
+  if (op->op.tile[0]) {
+    print_dims("tile", op->op.tile, out);
+    fprintf(out, " tiles=%llu units=%u", (unsigned long long)gos_op_tiles(&op->op),
+            gpuos_op_slices(&op->op));
+  }
+  if (op->op.bound_ns) fprintf(out, " bound=%u ns", op->op.bound_ns);
+  fputc('\n', out);
+  for (int i = 0; i < op->op.operand_count; i++) print_operand(plan, &op->operands[i], out);
+  print_code(op, out);
+}
+
+void gos_plan_print(const gos_plan_t *plan, FILE *out) {
+  for (size_t i = 0; i < plan->graphs.count; i++)
+    fprintf(out, "graph \"%s\" %s ops=%u\n", plan->graphs.at[i].name,
+            plan->graphs.at[i].graph.live ? "live" : "background",
+            plan->graphs.at[i].graph.op_count);
+  for (size_t i = plan->buffers.count; i < plan->values.count; i++) {
+    const gos_value_t *v = &plan->values.at[i];
+    fprintf(out, "value v%zu \"%s\" buffer=\"%s\" offset=%llu bytes=%llu\n", i, v->name,
+            plan->buffers.at[v->buffer].name, (unsigned long long)v->offset_bytes,
+            (unsigned long long)v->bytes);
+  }
+  for (size_t i = 0; i < plan->ops.count; i++) print_op(plan, i, out);
+}
+
+void gos_schedule_print(const gos_plan_t *plan, FILE *out) {
+  fprintf(out, "schedule tiles=%zu counters=%zu workspace=%llu bytes\n", plan->tiles.count,
+          plan->counters.count, (unsigned long long)plan->workspace_bytes);
+  for (size_t i = 0; i < plan->tiles.count; i++) {
+    const gpuos_tile_t *tile = &plan->tiles.at[i];
+    const gos_op_t *op = &plan->ops.at[tile->op];
+    gpuos_box_t box = gpuos_tile_box(&op->op, tile->index);
+    fprintf(out, "tile %zu %s", i, op->name);
+    for (int d = 0; d < GPUOS_DIMS; d++) fprintf(out, " %u+%u", box.lo[d], box.n[d]);
+    fprintf(out, " units=%u wait", gpuos_op_slices(&op->op));
+    gpuos_wait_list_t list = plan->wait_lists.at[tile->wait_list];
+    for (uint32_t w = 0; w < list.count; w++)
+      fprintf(out, " c%u>=%u", plan->waits.at[list.first + w].counter,
+              plan->waits.at[list.first + w].threshold);
+    if (tile->signal == GPUOS_NONE)
+      fprintf(out, " signal -\n");
+    else
+      fprintf(out, " signal c%u\n", tile->signal);
+  }
+}

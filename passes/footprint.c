@@ -1,0 +1,122 @@
+// footprint: declares what one unit of each operator takes. Pure analysis.
+// needs:    tile
+// provides: op.footprint: tensor operations, HBM and L2 bytes, kept lines, shared memory, energy
+// source:   DESIGN.md, footprint; bytes follow from the operand boxes of gpuos_abi.h
+#include "passes.h"
+
+// The first tile is a full one; its first slice is a full unit.
+static gpuos_box_t unit_box(const gpuos_op_t *op) {
+  gpuos_box_t box = gpuos_tile_box(op, 0);
+  if (gpuos_op_slices(op) > 1) box.n[GPUOS_SLICED_DIM] = op->slice;
+  return box;
+}
+
+static uint64_t box_elements(const gpuos_box_t *box) {
+  uint64_t count = 1;
+  for (int d = 0; d < GPUOS_DIMS; d++) count *= box->n[d];
+  return count;
+}
+
+static uint64_t whole_bytes(const gpuos_operand_t *x) {
+  uint64_t bytes = gpuos_dtype_bytes(x->dtype);
+  for (int d = 0; d < GPUOS_DIMS; d++) bytes *= x->extent[d];
+  return bytes;
+}
+
+static const gpuos_operand_t *find(const gos_op_t *op, gpuos_as_t as) {
+  for (int i = 0; i < op->op.operand_count; i++)
+    if (op->operands[i].as == as) return &op->operands[i];
+  return NULL;
+}
+
+// Bytes of operand x that one unit moves. Where data decides which rows are touched, the box is
+// only an upper bound.
+static uint64_t unit_bytes(const gos_op_t *op, const gpuos_operand_t *x, const gpuos_box_t *unit) {
+  gpuos_box_t box = gpuos_operand_box(x, unit);
+  uint64_t bytes = box_elements(&box) * gpuos_dtype_bytes(x->dtype);
+  switch (op->op.kind) {
+  case GPUOS_EMBEDDING: // the rows named, not the table
+    return x->as == GPUOS_AS_TABLE ? (uint64_t)unit->n[2] * unit->n[3] * gpuos_dtype_bytes(x->dtype)
+                                   : bytes;
+  case GPUOS_KV_APPEND: // the rows of this step, not the cache
+    if (x->as == GPUOS_AS_CACHE_IN) return 0;
+    if (x->as != GPUOS_AS_CACHE) return bytes;
+    const gpuos_operand_t *k = find(op, GPUOS_AS_K);
+    box = gpuos_operand_box(k, unit);
+    return 2 * box_elements(&box) * gpuos_dtype_bytes(k->dtype);
+  case GPUOS_ATTENTION: // one split of one sequence's keys and values, for each row
+    if (x->as != GPUOS_AS_CACHE) return bytes;
+    return 2ull * unit->n[1] * unit->n[2] * op->op.params[4] * op->op.params[2] *
+           gpuos_dtype_bytes(x->dtype);
+  default: return bytes;
+  }
+}
+
+// How often the chip reads all of x from HBM: once while it, or the panel it is used with, stays in
+// L2.
+static double passes_over(const gos_plan_t *plan, const gos_op_t *op, const gpuos_operand_t *x) {
+  if (op->op.kind != GPUOS_MATMUL || x->as == GPUOS_AS_X ||
+      whole_bytes(x) <= plan->target->l2_keep_bytes)
+    return 1;
+  const gpuos_operand_t *rows = find(op, GPUOS_AS_X);
+  uint64_t panel = (uint64_t)op->op.tile[1] * op->op.extent[3] * gpuos_dtype_bytes(rows->dtype);
+  uint64_t group = panel ? plan->target->l2_keep_bytes / panel : 1;
+  return group ? ((double)gpuos_op_grid(&op->op, 1) + (double)group - 1) / (double)group
+               : gpuos_op_grid(&op->op, 1);
+}
+
+static uint64_t tensor_flops(const gpuos_op_t *op, const gos_op_t *full, const gpuos_box_t *unit) {
+  if (op->kind == GPUOS_MATMUL) return 2 * box_elements(unit) * (find(full, GPUOS_AS_W1) ? 2 : 1);
+  if (op->kind != GPUOS_ATTENTION) return 0;
+  const gpuos_operand_t *k = find(full, GPUOS_AS_K);
+  uint64_t keys = k ? k->extent[1] : op->params[4];
+  return 4ull * unit->n[0] * unit->n[1] * unit->n[2] * op->params[3] * op->params[2] * keys;
+}
+
+static uint32_t clamp(double bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes; }
+
+// Double-buffered operand tiles of one 64-byte K step, as the device code lays them out.
+static uint32_t shared_bytes(const gos_op_t *op) {
+  if (op->op.kind != GPUOS_MATMUL) return 0;
+  uint32_t weights = find(op, GPUOS_AS_W1) ? 2 : 1;
+  return 2 * (op->op.tile[1] + weights * op->op.tile[2]) * 64;
+}
+
+gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op) {
+  gpuos_footprint_t print = {0};
+  uint64_t tiles = gos_op_tiles(&op->op), units = tiles * gpuos_op_slices(&op->op);
+  if (!units) return print;
+  gpuos_box_t unit = unit_box(&op->op);
+  double hbm_read = 0, hbm_write = 0, l2_read = 0, kept = 0;
+  for (int i = 0; i < op->op.operand_count; i++) {
+    const gpuos_operand_t *x = &op->operands[i];
+    double moved = (double)unit_bytes(op, x, &unit), whole = (double)whole_bytes(x);
+    bool outside = x->buffer != plan->workspace;
+    if (x->writes) {
+      hbm_write +=
+          outside ? moved / (gpuos_op_slices(&op->op) > 1 ? gpuos_op_slices(&op->op) : 1) : 0;
+      kept += outside ? 0 : moved;
+      continue;
+    }
+    l2_read += moved;
+    double once = whole * passes_over(plan, op, x) / (double)units;
+    hbm_read += outside ? (once < moved ? once : moved) : 0;
+    if (once < moved && whole <= (double)plan->target->l2_keep_bytes) kept += whole / (double)units;
+  }
+  print.flops = tensor_flops(&op->op, op, &unit);
+  print.hbm_read_bytes = clamp(hbm_read);
+  print.hbm_write_bytes = clamp(hbm_write);
+  print.l2_read_bytes = clamp(l2_read);
+  print.l2_kept_bytes = clamp(kept);
+  print.smem_bytes = shared_bytes(op);
+  print.energy_uj = clamp(((double)print.flops * plan->target->pj_per_flop +
+                           (hbm_read + hbm_write) * plan->target->pj_per_hbm_byte) *
+                          1e-6);
+  return print;
+}
+
+bool gos_pass_footprint(gos_plan_t *plan) {
+  for (size_t i = 0; i < plan->ops.count; i++)
+    plan->ops.at[i].op.footprint = gos_footprint_of(plan, &plan->ops.at[i]);
+  return true;
+}

@@ -1,0 +1,644 @@
+// lower: turns each graph into operators over iteration spaces and tensors into strided views.
+// needs:    fuse
+// provides: plan.buffers, values, ops with extents, operands, code and parameters; tile shapes
+// still 0 fails:    [view] a view of more than four dimensions that do not merge; [too-large]
+// beyond 32-bit extents source:   gpuos_abi.h says what each kind iterates over
+#include "views.h"
+
+#include <string.h>
+
+#include "passes.h"
+
+typedef struct lower {
+  gos_ir_t *ir;
+  gos_plan_t *plan;
+  MlirOperation func;
+  uint32_t first_buffer;  // of this graph's arguments
+  gos_bindings_t views;   // of tensors that exist
+  gos_bindings_t targets; // where a tensor must be written: an output, a part of a concat
+  uint32_t kind_count[GPUOS_KIND_COUNT];
+} lower_t;
+
+static MlirBlock block_of(MlirOperation func) {
+  return mlirRegionGetFirstBlock(mlirOperationGetRegion(func, 0));
+}
+
+// ---- buffers and values
+// --------------------------------------------------------------------------------------
+
+static uint64_t bytes_of(const gos_shape_t *shape) {
+  uint64_t bytes = gpuos_dtype_bytes(shape->dtype);
+  for (int d = 0; d < shape->rank; d++) bytes *= (uint64_t)shape->dim[d];
+  return bytes;
+}
+
+static void add_buffer(gos_plan_t *plan, const char *name, gpuos_role_t role, gos_shape_t shape,
+                       gos_loc_t at) {
+  *gos_push(plan->ir->arena, &plan->buffers) = (gos_buffer_t){
+      .name = name, .role = role, .shape = shape, .bytes = bytes_of(&shape), .at = at};
+}
+
+static gpuos_role_t role_named(const char *name) {
+  return !strcmp(name, "weight")  ? GPUOS_WEIGHT
+         : !strcmp(name, "state") ? GPUOS_STATE
+                                  : GPUOS_INPUT;
+}
+
+static void add_graph_buffers(gos_ir_t *ir, MlirOperation func, void *user) {
+  gos_plan_t *plan = user;
+  MlirBlock block = block_of(func);
+  for (intptr_t i = 0; i < mlirBlockGetNumArguments(block); i++) {
+    MlirValue arg = mlirBlockGetArgument(block, i);
+    add_buffer(plan, gos_arg_string(ir, func, i, "gpuos.name"),
+               role_named(gos_arg_string(ir, func, i, "gpuos.role")), gos_shape_of(arg),
+               gos_value_place(ir, arg));
+  }
+  MlirOperation ret = mlirBlockGetTerminator(block);
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); i++)
+    if (gos_result_int(func, i, "gpuos.state", -1) < 0) {
+      MlirValue value = mlirOperationGetOperand(ret, i);
+      add_buffer(plan, gos_result_string(ir, func, i, "gpuos.name"), GPUOS_OUTPUT,
+                 gos_shape_of(value), gos_value_place(ir, value));
+    }
+}
+
+static uint32_t add_value(gos_plan_t *plan, const char *name, uint32_t buffer, uint64_t bytes) {
+  *gos_push(plan->ir->arena, &plan->values) = (gos_value_t){.name = name,
+                                                            .buffer = buffer,
+                                                            .bytes = bytes,
+                                                            .first_op = GPUOS_NONE,
+                                                            .last_op = GPUOS_NONE};
+  return (uint32_t)plan->values.count - 1;
+}
+
+// ---- where tensors live
+// --------------------------------------------------------------------------------------------
+
+static gos_view_t view_of(lower_t *at, MlirValue value) {
+  gos_view_t *view = gos_bindings_find(&at->views, value);
+  if (!view) GOS_BUG("a tensor is used before it is lowered");
+  return *view;
+}
+
+static void bind(lower_t *at, MlirValue value, gos_view_t view) {
+  gos_bindings_add(at->ir->arena, &at->views, value, view);
+}
+
+// A place for `value` to be written to: the one assigned beforehand, else a new intermediate. Binds
+// it.
+static gos_view_t place(lower_t *at, MlirValue value, const char *name) {
+  gos_shape_t shape = gos_shape_of(value);
+  gos_view_t *target = gos_bindings_find(&at->targets, value);
+  gos_view_t view =
+      target ? *target
+             : gos_view_dense(add_value(at->plan, name, at->plan->workspace, bytes_of(&shape)),
+                              &shape);
+  bind(at, value, view);
+  return view;
+}
+
+// ---- operators
+// -------------------------------------------------------------------------------------------------------
+
+// "model.layers.3.mlp.up_proj" after its weight, else "map.12".
+static const char *op_name(lower_t *at, MlirOperation op, gpuos_kind_t kind) {
+  uint32_t number = at->kind_count[kind]++;
+  static const char *const weights[] = {"w", "weight", "table"};
+  const gos_op_spec_t *spec = gos_op_get_spec(op);
+  for (size_t i = 0; i < 3; i++)
+    for (const gos_param_t *p = spec->params; p->name; p++) {
+      if (strcmp(p->name, weights[i])) continue;
+      MlirValue weight = gos_op_in(op, p->name);
+      if (!mlirValueIsABlockArgument(weight)) continue;
+      const char *name =
+          gos_arg_string(at->ir, at->func, mlirBlockArgumentGetArgNumber(weight), "gpuos.name");
+      size_t length = strlen(name);
+      if (length > 7 && !strcmp(name + length - 7, ".weight"))
+        return gos_strndup(at->ir->arena, name, length - 7);
+    }
+  return gos_format(at->ir->arena, "%s.%u", gos_kind_name(kind), number);
+}
+
+static gos_op_t *add_op(lower_t *at, MlirOperation from, gpuos_kind_t kind) {
+  gos_op_t *op = gos_push(at->ir->arena, &at->plan->ops);
+  *op = (gos_op_t){.name = op_name(at, from, kind), .at = gos_op_place(at->ir, from, NULL)};
+  op->op.kind = (uint16_t)kind;
+  op->op.line = op->at.line;
+  for (int d = 0; d < GPUOS_DIMS; d++) op->op.extent[d] = 1;
+  return op;
+}
+
+static void extents(gos_op_t *op, int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
+  int64_t dims[GPUOS_DIMS] = {d0, d1, d2, d3};
+  for (int d = 0; d < GPUOS_DIMS; d++) op->op.extent[d] = (uint32_t)dims[d];
+}
+
+enum { W = GPUOS_ALL }; // a whole dimension, in the follows lists below
+
+// Adds an operand whose last dimensions are `view`'s, at most four, following iteration dimensions
+// f0..f3.
+static void operand(lower_t *at, gos_op_t *op, gpuos_as_t as, const gos_view_t *view, int f0,
+                    int f1, int f2, int f3) {
+  int follows[GPUOS_DIMS] = {f0, f1, f2, f3};
+  if (op->op.operand_count == GPUOS_MAX_OPERANDS || view->rank > GPUOS_DIMS)
+    GOS_BUG("operands of %s", op->name);
+  gpuos_operand_t *x = &op->operands[op->op.operand_count++];
+  *x = (gpuos_operand_t){.as = (uint8_t)as, .dtype = (uint8_t)view->dtype, .value = view->value};
+  x->writes = as == GPUOS_AS_OUT;
+  x->buffer = at->plan->values.at[view->value].buffer;
+  x->offset_bytes = view->offset * gpuos_dtype_bytes(view->dtype);
+  int pad = GPUOS_DIMS - view->rank;
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    x->extent[d] = d < pad ? 1 : (uint32_t)view->extent[d - pad];
+    x->stride[d] = d < pad ? 0 : (uint32_t)view->stride[d - pad];
+    bool broadcast = x->extent[d] == 1 && follows[d] != W && op->op.extent[follows[d]] != 1;
+    x->follows[d] = d < pad || broadcast ? GPUOS_ALL : (uint8_t)follows[d];
+  }
+}
+
+static void set_float(gos_op_t *op, int param, double value) {
+  float narrow = (float)value;
+  memcpy(&op->op.params[param], &narrow, sizeof narrow);
+}
+
+static void set_body(lower_t *at, gos_op_t *op, MlirOperation body, size_t accs) {
+  if (mlirOperationIsNull(body)) return;
+  op->body = body;
+  op->code = gos_alloc(at->ir->arena, GPUOS_MAX_CODE * sizeof *op->code);
+  op->op.code_count = (uint32_t)gos_body_encode(at->ir, body, accs, op->code);
+}
+
+// ---- map, and the copies other operators need
+// ------------------------------------------------------------------------
+
+static bool emit_map(lower_t *at, MlirOperation from, MlirOperation body, gos_view_t out,
+                     size_t count, gos_view_t *in) {
+  gos_view_t *all[GOS_LIST_ROOM + 1] = {&out};
+  for (size_t i = 0; i < count; i++) {
+    gos_view_broadcast(&in[i], &out);
+    all[i + 1] = &in[i];
+  }
+  gos_views_merge(all, count + 1);
+  if (out.rank > GPUOS_DIMS) {
+    gos_error(at->ir->diags, gos_op_place(at->ir, from, NULL), "view",
+              "after merging, this takes %d dimensions; at most %d are possible", out.rank,
+              GPUOS_DIMS);
+    return false;
+  }
+  gos_op_t *op = add_op(at, from, GPUOS_MAP);
+  int pad = GPUOS_DIMS - out.rank;
+  for (int d = 0; d < out.rank; d++) op->op.extent[pad + d] = (uint32_t)out.extent[d];
+  set_body(at, op, body, 0);
+  operand(at, op, GPUOS_AS_OUT, &out, 0, 1, 2, 3);
+  for (size_t i = 0; i < count; i++) operand(at, op, GPUOS_AS_EXTRA, &in[i], 0, 1, 2, 3);
+  return true;
+}
+
+// `view` with dimensions first..last as one, by a copy if strides do not allow it.
+static bool as_rows(lower_t *at, MlirOperation from, gos_view_t *view, int first, int last) {
+  if (gos_view_merge(view, first, last)) return true;
+  gos_shape_t shape = {.rank = view->rank, .dtype = view->dtype};
+  memcpy(shape.dim, view->extent, sizeof shape.dim);
+  gos_view_t dense =
+      gos_view_dense(add_value(at->plan, "copy", at->plan->workspace, bytes_of(&shape)), &shape);
+  if (!emit_map(at, from, (MlirOperation){NULL}, dense, 1, view)) return false;
+  *view = dense;
+  return gos_view_merge(view, first, last);
+}
+
+static bool lower_map(lower_t *at, MlirOperation from) {
+  gos_view_t in[GOS_LIST_ROOM];
+  int count = gos_op_in_count(from, "in");
+  for (int i = 0; i < count; i++)
+    in[i] = view_of(at, gos_op_in(from, gos_format(at->ir->scratch, "in%d", i)));
+  gos_view_t out = place(at, mlirOperationGetResult(from, 0), "map");
+  return emit_map(at, from, gos_op_body(at->ir, from, "expr"), out, (size_t)count, in);
+}
+
+// ---- the other kinds
+// ---------------------------------------------------------------------------------------------------
+
+// Everything a matmul touches as [batch, rows, cols]: with one weight for all, the batch joins the
+// rows.
+static bool batch_matmul(lower_t *at, MlirOperation from, gos_view_t **views, size_t count,
+                         gos_view_t **w, size_t w_count) {
+  int rank = views[0]->rank;
+  if (rank <= 2 || (w[0]->rank == 2 && gos_views_merge_range(views, count, 0, rank - 2)))
+    return true;
+  bool ok = rank <= 3 || gos_views_merge_range(views, count, 0, rank - 3);
+  for (size_t i = 0; i < w_count && w[i]->rank > 3; i++)
+    ok = ok && gos_view_merge(w[i], 0, w[i]->rank - 3);
+  if (!ok)
+    gos_error(at->ir->diags, gos_op_place(at->ir, from, "x"), "view",
+              "the batch dimensions do not merge into one; reshape the operands first");
+  return ok;
+}
+
+static void matmul_operands(lower_t *at, gos_op_t *op, MlirOperation from, const gos_view_t *x,
+                            const gos_view_t *w, size_t w_count) {
+  MlirValue norm = gos_op_in(from, "norm");
+  operand(at, op, GPUOS_AS_X, x, W, 0, 1, mlirValueIsNull(norm) ? 3 : W);
+  for (size_t i = 0; i < w_count; i++)
+    operand(at, op, i ? GPUOS_AS_W1 : GPUOS_AS_W0, &w[i], W, 0, 2, 3);
+  if (mlirValueIsNull(norm)) return;
+  gos_view_t weight = view_of(at, norm);
+  operand(at, op, GPUOS_AS_NORM, &weight, W, W, W, W);
+  set_float(op, 0, gos_op_float(from, "eps"));
+}
+
+static bool lower_matmul(lower_t *at, MlirOperation from) {
+  gos_view_t x = view_of(at, gos_op_in(from, "x")), w[2], extra[GOS_LIST_ROOM];
+  size_t w_count = mlirValueIsNull(gos_op_in(from, "w1")) ? 1 : 2;
+  gos_view_t out = place(at, mlirOperationGetResult(from, 0), "matmul");
+  if (gos_op_bool(from, "transpose_x")) gos_view_swap(&x, x.rank - 2, x.rank - 1);
+  gos_view_t *rows[GOS_LIST_ROOM + 2] = {&out, &x}, *weights[2] = {&w[0], &w[1]};
+  for (size_t i = 0; i < w_count; i++) {
+    w[i] = view_of(at, gos_op_in(from, i ? "w1" : "w"));
+    if (!gos_op_bool(from, "transpose_w"))
+      gos_view_swap(&w[i], w[i].rank - 2, w[i].rank - 1); // to [n, k]
+  }
+  int extras = gos_op_in_count(from, "extra");
+  for (int i = 0; i < extras; i++) {
+    extra[i] = view_of(at, gos_op_in(from, gos_format(at->ir->scratch, "extra%d", i)));
+    gos_view_broadcast(&extra[i], &out);
+    rows[2 + i] = &extra[i];
+  }
+  if (!batch_matmul(at, from, rows, 2 + (size_t)extras, weights, w_count)) return false;
+  gos_op_t *op = add_op(at, from, GPUOS_MATMUL);
+  extents(op, out.rank > 2 ? out.extent[0] : 1, out.extent[out.rank - 2], out.extent[out.rank - 1],
+          x.extent[x.rank - 1]);
+  operand(at, op, GPUOS_AS_OUT, &out, W, 0, 1, 2);
+  matmul_operands(at, op, from, &x, w, w_count);
+  for (int i = 0; i < extras; i++) operand(at, op, GPUOS_AS_EXTRA, &extra[i], W, 0, 1, 2);
+  set_body(at, op, gos_op_body(at->ir, from, "body"), w_count);
+  return true;
+}
+
+// rmsnorm, softmax, argmax: one row after another.
+static bool lower_rows(lower_t *at, MlirOperation from, gpuos_kind_t kind) {
+  gos_view_t x = view_of(at, gos_op_in(from, "x"));
+  gos_view_t out = place(at, mlirOperationGetResult(from, 0), gos_kind_name(kind));
+  bool index = kind == GPUOS_ARGMAX;
+  if (x.rank == 1) gos_view_unsqueeze(&x), gos_view_unsqueeze(&out);
+  if (!as_rows(at, from, &x, 0, x.rank - 2)) return false;
+  if (!gos_view_merge(&out, 0, out.rank - (index ? 1 : 2))) GOS_BUG("rows of a strided result");
+  gos_op_t *op = add_op(at, from, kind);
+  extents(op, 1, 1, x.extent[0], 1);
+  if (index)
+    operand(at, op, GPUOS_AS_OUT, &out, W, W, W, 2);
+  else
+    operand(at, op, GPUOS_AS_OUT, &out, W, W, 2, W);
+  operand(at, op, GPUOS_AS_X, &x, W, W, 2, W);
+  if (kind == GPUOS_RMSNORM) {
+    gos_view_t weight = view_of(at, gos_op_in(from, "weight"));
+    operand(at, op, GPUOS_AS_NORM, &weight, W, W, W, W);
+    set_float(op, 0, gos_op_float(from, "eps"));
+  }
+  return true;
+}
+
+static bool lower_embedding(lower_t *at, MlirOperation from) {
+  gos_view_t ids = view_of(at, gos_op_in(from, "ids")),
+             table = view_of(at, gos_op_in(from, "table"));
+  gos_view_t out = place(at, mlirOperationGetResult(from, 0), "embedding");
+  gos_op_t *op = add_op(at, from, GPUOS_EMBEDDING);
+  extents(op, 1, 1, out.extent[0], out.extent[1]);
+  operand(at, op, GPUOS_AS_OUT, &out, W, W, 2, 3);
+  operand(at, op, GPUOS_AS_IDS, &ids, W, W, W, 2);
+  operand(at, op, GPUOS_AS_TABLE, &table, W, W, W, 3);
+  return true;
+}
+
+static bool lower_rope(lower_t *at, MlirOperation from) {
+  gos_view_t x = view_of(at, gos_op_in(from, "x")), pos = view_of(at, gos_op_in(from, "pos"));
+  gos_view_t out = place(at, mlirOperationGetResult(from, 0), "rope");
+  int64_t head_dim = gos_op_int(from, "head_dim");
+  gos_view_split(&x, 1, head_dim);
+  gos_view_split(&out, 1, head_dim);
+  gos_op_t *op = add_op(at, from, GPUOS_ROPE);
+  extents(op, 1, x.extent[0], x.extent[1], 1);
+  operand(at, op, GPUOS_AS_OUT, &out, W, 1, 2, W);
+  operand(at, op, GPUOS_AS_X, &x, W, 1, 2, W);
+  operand(at, op, GPUOS_AS_POS, &pos, W, W, W, 1);
+  const char *type = gos_op_string(at->ir, from, "scaling_type");
+  set_float(op, 0, gos_op_float(from, "theta"));
+  op->op.params[1] = !strcmp(gos_op_string(at->ir, from, "pairing"), "interleaved");
+  op->op.params[2] = !strcmp(type, "linear") ? 1 : !strcmp(type, "llama3") ? 2 : 0;
+  set_float(op, 3, gos_op_float(from, "scaling_factor"));
+  set_float(op, 4, gos_op_float(from, "scaling_low_freq_factor"));
+  set_float(op, 5, gos_op_float(from, "scaling_high_freq_factor"));
+  set_float(op, 6, (double)gos_op_int(from, "scaling_original_max_position_embeddings"));
+  return true;
+}
+
+// One layer of [layers, 2, kv_heads, pages, page_size, head_dim] as [2, kv_heads, pages, page_size
+// * head_dim].
+static gos_view_t layer_view(lower_t *at, MlirValue cache, int64_t layer) {
+  gos_view_t view = view_of(at, cache);
+  view.offset += (uint64_t)(layer * view.stride[0]);
+  gos_view_drop(&view, 0);
+  if (!gos_view_merge(&view, 3, 4)) GOS_BUG("a strided cache");
+  return view;
+}
+
+static void rows_and_pages(lower_t *at, gos_op_t *op, MlirOperation from, int row_dim) {
+  gos_view_t pos = view_of(at, gos_op_in(from, "pos")),
+             pages = view_of(at, gos_op_in(from, "pages"));
+  operand(at, op, GPUOS_AS_POS, &pos, W, W, W, row_dim);
+  if (!mlirValueIsNull(gos_op_in(from, "seq"))) {
+    gos_view_t seq = view_of(at, gos_op_in(from, "seq"));
+    operand(at, op, GPUOS_AS_SEQ, &seq, W, W, W, row_dim);
+  }
+  operand(at, op, GPUOS_AS_PAGES, &pages, W, W, W, W);
+}
+
+// Each layer of a cache has versions of its own, so that layers do not wait for each other. They
+// are told apart by the values at the front of the version list that the cache's first append
+// makes.
+static bool lower_kv_append(lower_t *at, MlirOperation from) {
+  MlirValue cache = gos_op_in(from, "cache");
+  gos_view_t before = layer_view(at, cache, gos_op_int(from, "layer")), after = before;
+  gos_view_t k = view_of(at, gos_op_in(from, "k")), v = view_of(at, gos_op_in(from, "v"));
+  int64_t head_dim = gos_op_int(from, "head_dim");
+  gos_view_split(&k, 1, head_dim);
+  gos_view_split(&v, 1, head_dim);
+  gos_shape_t shape = gos_shape_of(cache);
+  gos_value_t whole = at->plan->values.at[before.value];
+  after.value = add_value(at->plan, whole.name, whole.buffer, whole.bytes);
+  gos_op_t *op = add_op(at, from, GPUOS_KV_APPEND);
+  extents(op, 1, 1, k.extent[1], 1);
+  operand(at, op, GPUOS_AS_CACHE, &after, W, 2, W, W);
+  op->operands[op->op.operand_count - 1].writes = 1;
+  operand(at, op, GPUOS_AS_CACHE_IN, &before, W, 2, W, W);
+  operand(at, op, GPUOS_AS_K, &k, W, W, 2, W);
+  operand(at, op, GPUOS_AS_V, &v, W, W, 2, W);
+  rows_and_pages(at, op, from, W);
+  op->op.params[0] = (uint32_t)shape.dim[4];
+  op->op.params[1] = (uint32_t)head_dim;
+  // Later readers of other layers see the content from before the step.
+  gos_view_t result = view_of(at, cache);
+  bind(at, mlirOperationGetResult(from, 0), result);
+  gos_bindings_add(at->ir->arena, &at->targets, mlirOperationGetResult(from, 0), after);
+  return true;
+}
+
+static void attention_params(gos_op_t *op, MlirOperation from, int64_t head_dim, int64_t group) {
+  double scale = gos_op_float(from, "scale"), d = (double)head_dim, root = d;
+  for (int i = 0; i < 64; i++)
+    root = 0.5 * (root + d / root); // Newton, so that no math library decides a bit
+  set_float(op, 0, scale != 0 ? scale : 1.0 / root);
+  op->op.params[2] = (uint32_t)head_dim;
+  op->op.params[3] = (uint32_t)group;
+}
+
+static bool lower_attention(lower_t *at, MlirOperation from) {
+  MlirValue cache = gos_op_in(from, "cache");
+  int64_t head_dim = gos_op_int(from, "head_dim");
+  gos_view_t q = view_of(at, gos_op_in(from, "q")), k = view_of(at, gos_op_in(from, "k")),
+             v = view_of(at, gos_op_in(from, "v"));
+  gos_view_t out = place(at, mlirOperationGetResult(from, 0), "attention");
+  int64_t group = q.extent[q.rank - 1] / k.extent[k.rank - 1],
+          kv_heads = k.extent[k.rank - 1] / head_dim;
+  gos_view_split(&q, q.rank - 1, group * head_dim);
+  gos_view_split(&out, out.rank - 1, group * head_dim);
+  gos_op_t *op = add_op(at, from, GPUOS_ATTENTION);
+  extents(op, q.rank == 4 ? q.extent[0] : 1, q.extent[q.rank - 3], kv_heads, 1);
+  operand(at, op, GPUOS_AS_OUT, &out, 0, 1, 2, W);
+  operand(at, op, GPUOS_AS_X, &q, 0, 1, 2, W);
+  attention_params(op, from, head_dim, group);
+  if (mlirValueIsNull(cache)) {
+    gos_view_split(&k, k.rank - 1, head_dim);
+    gos_view_split(&v, v.rank - 1, head_dim);
+    operand(at, op, GPUOS_AS_K, &k, 0, W, 2, W);
+    operand(at, op, GPUOS_AS_V, &v, 0, W, 2, W);
+    op->op.params[5] = gos_op_bool(from, "causal");
+    return true;
+  }
+  gos_shape_t shape = gos_shape_of(cache);
+  gos_view_t *appended = gos_bindings_find(&at->targets, cache);
+  gos_view_t layer = appended ? *appended : layer_view(at, cache, gos_op_int(from, "layer"));
+  operand(at, op, GPUOS_AS_CACHE, &layer, W, 2, W, W);
+  rows_and_pages(at, op, from, 1);
+  op->op.params[1] = (uint32_t)shape.dim[4];
+  op->op.params[4] = (uint32_t)(gos_shape_of(gos_op_in(from, "pages")).dim[1] * shape.dim[4]);
+  op->op.params[5] = 1;
+  return true;
+}
+
+// ---- views: no work, another look at the same bytes
+// ----------------------------------------------------------------------
+
+static bool lower_reshape(lower_t *at, MlirOperation from) {
+  gos_view_t x = view_of(at, gos_op_in(from, "x"));
+  gos_shape_t shape = gos_shape_of(mlirOperationGetResult(from, 0));
+  if (x.rank > 0 && !as_rows(at, from, &x, 0, x.rank - 1)) return false;
+  gos_view_t dense = gos_view_dense(x.value, &shape);
+  dense.offset = x.offset;
+  bind(at, mlirOperationGetResult(from, 0), dense);
+  return true;
+}
+
+static bool lower_transpose(lower_t *at, MlirOperation from) {
+  gos_view_t x = view_of(at, gos_op_in(from, "x")), out = x;
+  int64_t perm[GPUOS_RANK];
+  gos_op_ints(from, "perm", perm, GPUOS_RANK);
+  for (int d = 0; d < x.rank; d++)
+    out.extent[d] = x.extent[perm[d]], out.stride[d] = x.stride[perm[d]];
+  bind(at, mlirOperationGetResult(from, 0), out);
+  return true;
+}
+
+static bool lower_slice(lower_t *at, MlirOperation from) {
+  gos_view_t x = view_of(at, gos_op_in(from, "x"));
+  int64_t range[2 * GPUOS_RANK];
+  gos_op_ints(from, "ranges", range, 2 * GPUOS_RANK);
+  gos_shape_t shape = gos_shape_of(mlirOperationGetResult(from, 0));
+  for (int d = 0; d < x.rank; d++) {
+    x.offset += (uint64_t)(range[2 * d] * x.stride[d]);
+    x.extent[d] = shape.dim[d];
+  }
+  bind(at, mlirOperationGetResult(from, 0), x);
+  return true;
+}
+
+static gos_view_t concat_part(const gos_view_t *whole, int axis, int64_t start, int64_t length) {
+  gos_view_t part = *whole;
+  part.offset += (uint64_t)(start * part.stride[axis]);
+  part.extent[axis] = length;
+  return part;
+}
+
+static int concat_axis(MlirOperation from) {
+  int64_t axis = gos_op_int(from, "axis");
+  return (int)(axis < 0 ? axis + gos_shape_of(mlirOperationGetResult(from, 0)).rank : axis);
+}
+
+// Parts that were not written in their place are copied there.
+static bool lower_concat(lower_t *at, MlirOperation from) {
+  gos_view_t whole = place(at, mlirOperationGetResult(from, 0), "concat");
+  int axis = concat_axis(from);
+  int64_t start = 0;
+  for (int i = 0; i < gos_op_in_count(from, "inputs"); i++) {
+    MlirValue value = gos_op_in(from, gos_format(at->ir->scratch, "inputs%d", i));
+    gos_view_t x = view_of(at, value), part = concat_part(&whole, axis, start, x.extent[axis]);
+    start += x.extent[axis];
+    if (gos_view_same(&x, &part)) continue;
+    if (!emit_map(at, from, (MlirOperation){NULL}, part, 1, &x)) return false;
+  }
+  return true;
+}
+
+// ---- where results must go, decided backwards before anything is lowered
+// ---------------------------------------------------
+
+static bool computes(MlirValue value) {
+  if (!mlirValueIsAOpResult(value)) return false;
+  static const char *const views[] = {"reshape", "transpose", "slice", "kv_append"};
+  MlirOperation op = mlirOpResultGetOwner(value);
+  for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+    if (gos_op_is(op, views[i])) return false;
+  return true;
+}
+
+static void assign_outputs(lower_t *at, MlirOperation ret, uint32_t first_output) {
+  uint32_t buffer = first_output;
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); i++) {
+    if (gos_result_int(at->func, i, "gpuos.state", -1) >= 0) continue;
+    MlirValue value = mlirOperationGetOperand(ret, i);
+    gos_buffer_t *to = &at->plan->buffers.at[buffer];
+    uint32_t written = add_value(at->plan, to->name, buffer++, to->bytes);
+    gos_view_t view = gos_view_dense(written, &to->shape);
+    if (computes(value) && !gos_bindings_find(&at->targets, value))
+      gos_bindings_add(at->ir->arena, &at->targets, value, view);
+  }
+}
+
+static void assign_concats(lower_t *at) {
+  GOS_ARRAY(MlirOperation) ops = {0};
+  for (MlirOperation op = mlirBlockGetFirstOperation(block_of(at->func)); !mlirOperationIsNull(op);
+       op = mlirOperationGetNextInBlock(op))
+    if (gos_op_get_spec(op) && gos_op_is(op, "concat")) *gos_push(at->ir->scratch, &ops) = op;
+  for (size_t n = ops.count; n-- > 0;) {
+    MlirValue out = mlirOperationGetResult(ops.at[n], 0);
+    gos_shape_t shape = gos_shape_of(out);
+    gos_view_t *target = gos_bindings_find(&at->targets, out), whole;
+    if (target)
+      whole = *target;
+    else {
+      whole = gos_view_dense(add_value(at->plan, "concat", at->plan->workspace, bytes_of(&shape)),
+                             &shape);
+      gos_bindings_add(at->ir->arena, &at->targets, out, whole);
+    }
+    int axis = concat_axis(ops.at[n]);
+    int64_t start = 0;
+    for (int i = 0; i < gos_op_in_count(ops.at[n], "inputs"); i++) {
+      MlirValue value = gos_op_in(ops.at[n], gos_format(at->ir->scratch, "inputs%d", i));
+      int64_t length = gos_shape_of(value).dim[axis];
+      if (computes(value) && !gos_bindings_find(&at->targets, value))
+        gos_bindings_add(at->ir->arena, &at->targets, value,
+                         concat_part(&whole, axis, start, length));
+      start += length;
+    }
+  }
+}
+
+// Outputs that nothing wrote in place: an argument, a view, a tensor returned twice.
+static bool copy_outputs(lower_t *at, MlirOperation ret, uint32_t first_value) {
+  uint32_t written = first_value;
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); i++) {
+    if (gos_result_int(at->func, i, "gpuos.state", -1) >= 0) continue;
+    gos_view_t x = view_of(at, mlirOperationGetOperand(ret, i));
+    uint32_t value = written++;
+    if (x.value == value) continue;
+    gos_view_t out =
+        gos_view_dense(value, &at->plan->buffers.at[at->plan->values.at[value].buffer].shape);
+    // Named after an operator for its place in the file; a return has none of its own.
+    MlirOperation from = mlirBlockGetFirstOperation(block_of(at->func));
+    if (mlirOperationEqual(from, ret)) from = (MlirOperation){NULL};
+    if (mlirOperationIsNull(from)) {
+      gos_error(at->ir->diags, gos_value_place(at->ir, mlirOperationGetOperand(ret, i)),
+                "graph-empty", "the graph computes nothing");
+      return false;
+    }
+    if (!emit_map(at, from, (MlirOperation){NULL}, out, 1, &x)) return false;
+  }
+  return true;
+}
+
+static bool lower_op(lower_t *at, MlirOperation op) {
+  static const struct {
+    const char *name;
+    bool (*lower)(lower_t *at, MlirOperation op);
+  } rules[] = {{"matmul", lower_matmul},       {"map", lower_map},
+               {"embedding", lower_embedding}, {"rope", lower_rope},
+               {"kv_append", lower_kv_append}, {"attention", lower_attention},
+               {"reshape", lower_reshape},     {"transpose", lower_transpose},
+               {"slice", lower_slice},         {"concat", lower_concat}};
+  if (gos_op_is(op, "rmsnorm")) return lower_rows(at, op, GPUOS_RMSNORM);
+  if (gos_op_is(op, "softmax")) return lower_rows(at, op, GPUOS_SOFTMAX);
+  if (gos_op_is(op, "argmax")) return lower_rows(at, op, GPUOS_ARGMAX);
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (gos_op_is(op, rules[i].name)) return rules[i].lower(at, op);
+  GOS_BUG("no lowering of %s", gos_op_get_spec(op)->name);
+}
+
+typedef struct graphs {
+  gos_plan_t *plan;
+  uint32_t next_buffer;
+  bool ok;
+} graphs_t;
+
+static void lower_graph(gos_ir_t *ir, MlirOperation func, void *user) {
+  graphs_t *all = user;
+  gos_plan_t *plan = all->plan;
+  lower_t at = {.ir = ir, .plan = plan, .func = func, .first_buffer = all->next_buffer};
+  MlirBlock block = block_of(func);
+  MlirOperation ret = mlirBlockGetTerminator(block);
+  intptr_t args = mlirBlockGetNumArguments(block);
+  for (intptr_t i = 0; i < args; i++) {
+    uint32_t buffer = at.first_buffer + (uint32_t)i;
+    bind(&at, mlirBlockGetArgument(block, i),
+         gos_view_dense(buffer, &plan->buffers.at[buffer].shape));
+  }
+  uint32_t first_value = (uint32_t)plan->values.count, first_op = (uint32_t)plan->ops.count;
+  assign_outputs(&at, ret, at.first_buffer + (uint32_t)args);
+  uint32_t outputs = (uint32_t)plan->values.count - first_value;
+  assign_concats(&at);
+  for (MlirOperation op = mlirBlockGetFirstOperation(block); !mlirOperationEqual(op, ret);
+       op = mlirOperationGetNextInBlock(op))
+    all->ok = all->ok && lower_op(&at, op);
+  all->ok = all->ok && copy_outputs(&at, ret, first_value);
+  all->next_buffer += (uint32_t)args + outputs;
+  gos_graph_t *graph = gos_push(ir->arena, &plan->graphs);
+  *graph = (gos_graph_t){.name = gos_func_string(ir, func, "sym_name"),
+                         .at = gos_op_place(ir, func, NULL)};
+  graph->graph.live = !strcmp(gos_func_string(ir, func, "gpuos.class"), "live");
+  graph->graph.deadline_us = (uint32_t)gos_func_int(func, "gpuos.deadline_us");
+  graph->graph.first_op = first_op;
+  graph->graph.op_count = (uint32_t)plan->ops.count - first_op;
+}
+
+static bool extents_fit(gos_plan_t *plan) {
+  for (size_t i = 0; i < plan->buffers.count; i++) {
+    gos_buffer_t *buffer = &plan->buffers.at[i];
+    if (buffer->bytes / gpuos_dtype_bytes(buffer->shape.dtype) <= UINT32_MAX ||
+        buffer->role == GPUOS_STATE)
+      continue;
+    gos_error(plan->ir->diags, buffer->at, "too-large", "'%s' has more than 2^32 elements",
+              buffer->name);
+  }
+  return gos_diags_error_count(plan->ir->diags) == 0;
+}
+
+bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan) {
+  gos_graphs(ir, add_graph_buffers, plan);
+  if (!extents_fit(plan)) return false;
+  gos_shape_t bytes = {.rank = 1, .dtype = GPUOS_E4M3};
+  add_buffer(plan, "workspace", GPUOS_WORKSPACE, bytes, (gos_loc_t){0});
+  plan->workspace = (uint32_t)plan->buffers.count - 1;
+  for (uint32_t i = 0; i < plan->buffers.count; i++)
+    add_value(plan, plan->buffers.at[i].name, i, plan->buffers.at[i].bytes);
+  graphs_t all = {.plan = plan, .ok = true};
+  gos_graphs(ir, lower_graph, &all);
+  return all.ok;
+}

@@ -1,0 +1,102 @@
+// cli.h: the commands of `gpuos` and what they share: options, numbers, messages.
+//
+// Read by gpuos.c and the cli_*.c files only; libgpuos does not contain them. Results go to stdout,
+// everything else to stderr. One thread.
+#ifndef GPUOS_CLI_H_
+#define GPUOS_CLI_H_
+
+#include <stdio.h>
+
+#include "internal.h"
+
+enum { GOS_EXIT_OK = 0, GOS_EXIT_FAILED = 1, GOS_EXIT_USAGE = 2 };
+
+// A command gets the words after its own name; it returns an exit code.
+int gos_cli_run(int argc, char **argv);
+int gos_cli_check(int argc, char **argv);
+int gos_cli_inspect(int argc, char **argv);
+int gos_cli_devices(int argc, char **argv);
+
+// ---- options ------------------------------------------------------------------------------------
+
+typedef struct gos_option {
+  const char *name;  // "--steps"
+  const char *value; // what help calls its value; NULL: a flag
+  const char *help;
+} gos_option_t;
+
+typedef struct gos_words {
+  int argc;
+  char **argv;
+  int at; // next word
+} gos_words_t;
+
+enum { GOS_WORD_END = -1, GOS_WORD_PLAIN = -2, GOS_WORD_BAD = -3 };
+
+// Reads the next word: the index of an option (value in *out_value, from "--a=v" or "--a v"),
+// GOS_WORD_PLAIN (the word in *out_value), or GOS_WORD_BAD after saying what is wrong.
+int gos_next_word(gos_words_t *words, const gos_option_t *options, int option_count,
+                  const char **out_value);
+
+void gos_print_options(FILE *out, const gos_option_t *options, int option_count);
+
+// A decimal number of at most `most`; says what is wrong with option `name` otherwise.
+bool gos_parse_count(const char *name, const char *text, uint64_t most, uint64_t *out_value);
+
+// The word of `words` most like `word`, or NULL when none is near.
+const char *gos_suggest(const char *word, const char *const *words, int count);
+
+// ---- messages -----------------------------------------------------------------------------------
+
+// "gpuos: text", to stderr.
+void gos_say(const char *text, ...) GOS_PRINTF(1, 2);
+
+// A size for people: "512 B", "50.3 MB". Decimal, as datasheets count.
+typedef struct gos_size {
+  char text[24];
+} gos_size_t;
+gos_size_t gos_size(uint64_t bytes);
+
+// "[8, 128]"
+typedef struct gos_shape {
+  char text[80];
+} gos_shape_t;
+gos_shape_t gos_shape(const uint32_t *shape, uint32_t rank);
+
+// ---- a run --------------------------------------------------------------------------------------
+
+// Step times, for the closing line.
+typedef struct gos_times {
+  uint64_t *ns;
+  size_t count, capacity;
+} gos_times_t;
+
+// What `gpuos run` has open. The options that language models add are cli_generate.c's.
+typedef struct gos_session {
+  gpuos_device_t *device;
+  gpuos_program_t *program;
+  uint64_t timeout_ns; // of one step
+  gos_times_t times;
+} gos_session_t;
+
+// Says why the last call on the session failed; returns false.
+bool gos_session_failed(const gos_session_t *session, const char *about, gpuos_status_t status);
+
+// One step, start to end. A step over its time is aborted. False after saying why it failed.
+bool gos_session_step(gos_session_t *session);
+
+// Description of the tensor called `name`; false when the program has none.
+bool gos_session_find(const gos_session_t *session, const char *name,
+                      gpuos_tensor_info_t *out_info);
+
+typedef struct gos_generate {
+  const char *prompt;      // token ids, "1,2,3"
+  uint64_t count;          // tokens to generate
+  int64_t stop;            // end after this token; -1: none
+  const char *logits_path; // f32 logits of each generated token; NULL: not wanted
+} gos_generate_t;
+
+// Feeds the prompt and prints the generated token ids, comma separated, on one line.
+bool gos_generate(gos_session_t *session, const gos_generate_t *options);
+
+#endif // GPUOS_CLI_H_

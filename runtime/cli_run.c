@@ -1,0 +1,359 @@
+// cli_run.c: `gpuos run FILE`: options, device, weights, steps, results.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "file.h"
+
+enum option {
+  DEVICE,
+  SMS,
+  THREADS,
+  WEIGHTS,
+  SET,
+  OUT,
+  STEPS,
+  SEED,
+  TAKE_BACK,
+  TIMEOUT,
+  PROMPT,
+  GENERATE,
+  STOP,
+  LOGITS,
+  QUIET,
+  VERBOSE,
+  HELP,
+  OPTION_COUNT
+};
+
+static const gos_option_t option_list[OPTION_COUNT] = {
+    [DEVICE] = {"--device", "cpu|cuda", "default: cuda if FILE has device code and a GPU is here"},
+    [SMS] = {"--sms", "N", "SMs to use; on the CPU threads; default all"},
+    [THREADS] = {"--threads", "N", "the same, for the CPU"},
+    [WEIGHTS] = {"--weights", "F.safetensors", "weights, by name; again for each shard"},
+    [SET] = {"--set", "NAME=F.bin", "an input from a file of raw bytes; may be repeated"},
+    [OUT] = {"--out", "NAME=F.bin", "a tensor to a file after the last step; may be repeated"},
+    [STEPS] = {"--steps", "N", "steps to run; default 1"},
+    [SEED] = {"--seed", "N", "CPU: one thread plays all SMs in an order drawn from N"},
+    [TAKE_BACK] = {"--take-back", NULL, "CPU, with --seed: SMs are taken back at random"},
+    [TIMEOUT] = {"--timeout", "S", "seconds that one step may take; default 60"},
+    [PROMPT] = {"--prompt", "1,2,3", "language model: token ids to start from"},
+    [GENERATE] = {"--generate", "N", "tokens to generate; default 16"},
+    [STOP] = {"--stop", "ID", "end after generating this token, which is still printed"},
+    [LOGITS] = {"--logits", "F.f32", "f32 logits of every generated token, one row after another"},
+    [QUIET] = {"--quiet", NULL, "no times"},
+    [VERBOSE] = {"--verbose", NULL, "say which device runs, and why"},
+    [HELP] = {"--help", NULL, "print this"},
+};
+
+// Repeated options, in order.
+typedef struct list {
+  const char **items;
+  int count;
+} list_t;
+
+typedef struct run {
+  const char *path;
+  int device; // gpuos_device_kind_t, or -1: choose
+  uint64_t sms, seed, steps, timeout_s;
+  list_t weights, sets, outs;
+  gos_generate_t generate;
+  bool steps_given, generate_given, take_back, quiet, verbose, help;
+} run_t;
+
+// ---- options ------------------------------------------------------------------------------------
+
+static bool usage_error(const char *text) {
+  gos_say("%s", text);
+  return false;
+}
+
+static bool parse_device(run_t *run, const char *value) {
+  run->device = strcmp(value, "cpu") == 0    ? GPUOS_DEVICE_CPU
+                : strcmp(value, "cuda") == 0 ? GPUOS_DEVICE_CUDA
+                                             : -1;
+  if (run->device < 0) gos_say("--device=%s: there are cpu and cuda", value);
+  return run->device >= 0;
+}
+
+static bool add_pair(list_t *list, const char *name, const char *value) {
+  if (strchr(value, '=') == NULL) {
+    gos_say("%s %s: NAME=FILE is expected", name, value);
+    return false;
+  }
+  list->items[list->count++] = value;
+  return true;
+}
+
+static bool parse_generation(run_t *run, enum option option, const char *value) {
+  uint64_t number = 0;
+  switch (option) {
+  case PROMPT: run->generate.prompt = value; return true;
+  case LOGITS: run->generate.logits_path = value; return true;
+  case GENERATE:
+    run->generate_given = true;
+    return gos_parse_count("--generate", value, INT32_MAX, &run->generate.count);
+  default:
+    if (!gos_parse_count("--stop", value, INT32_MAX, &number)) return false;
+    run->generate.stop = (int64_t)number;
+    return true;
+  }
+}
+
+static bool parse_option(run_t *run, enum option option, const char *value) {
+  switch (option) {
+  case DEVICE: return parse_device(run, value);
+  case SMS: return gos_parse_count("--sms", value, GPUOS_MAX_SMS, &run->sms);
+  case THREADS: return gos_parse_count("--threads", value, GPUOS_MAX_SMS, &run->sms);
+  case WEIGHTS: run->weights.items[run->weights.count++] = value; return true;
+  case SET: return add_pair(&run->sets, "--set", value);
+  case OUT: return add_pair(&run->outs, "--out", value);
+  case STEPS:
+    run->steps_given = true;
+    return gos_parse_count("--steps", value, UINT32_MAX, &run->steps);
+  case SEED: return gos_parse_count("--seed", value, UINT64_MAX, &run->seed);
+  case TIMEOUT: return gos_parse_count("--timeout", value, 1000000, &run->timeout_s);
+  case TAKE_BACK: return run->take_back = true;
+  case QUIET: return run->quiet = true;
+  case VERBOSE: return run->verbose = true;
+  case HELP: return run->help = true;
+  default: return parse_generation(run, option, value);
+  }
+}
+
+// FILE; further words are shards, so that --weights model-*.safetensors means what it looks like.
+static bool parse_plain(run_t *run, const char *word) {
+  size_t length = strlen(word);
+  if (length > 12 && strcmp(word + length - 12, ".safetensors") == 0) {
+    run->weights.items[run->weights.count++] = word;
+    return true;
+  }
+  if (run->path != NULL) {
+    gos_say("one artefact is run; '%s' is one too many", word);
+    return false;
+  }
+  run->path = word;
+  return true;
+}
+
+static bool consistent(const run_t *run) {
+  bool generates = run->generate.prompt != NULL;
+  if (run->help) return true;
+  if (run->path == NULL) return usage_error("run what? usage: gpuos run FILE [options]");
+  if (run->take_back && run->seed == 0) return usage_error("--take-back needs --seed=N, N > 0");
+  if (run->seed != 0 && run->device == GPUOS_DEVICE_CUDA)
+    return usage_error("--seed is for the CPU device");
+  if (generates && run->steps_given)
+    return usage_error("--prompt decides the number of steps; leave out --steps");
+  if (!generates &&
+      (run->generate_given || run->generate.stop >= 0 || run->generate.logits_path != NULL))
+    return usage_error("--generate, --stop and --logits need --prompt=1,2,3");
+  return true;
+}
+
+static bool parse(run_t *run, int argc, char **argv) {
+  gos_words_t words = {.argc = argc, .argv = argv};
+  const char *value;
+  for (;;) {
+    int word = gos_next_word(&words, option_list, OPTION_COUNT, &value);
+    if (word == GOS_WORD_END) return consistent(run);
+    if (word == GOS_WORD_BAD) return false;
+    bool ok = word == GOS_WORD_PLAIN ? parse_plain(run, value)
+                                     : parse_option(run, (enum option)word, value);
+    if (!ok) return false;
+  }
+}
+
+// ---- device -------------------------------------------------------------------------------------
+
+static bool open_device(const run_t *run, gos_session_t *session, gpuos_device_kind_t kind) {
+  gpuos_device_options_t options = {.kind = kind, .sm_count = (uint32_t)run->sms};
+  if (kind == GPUOS_DEVICE_CPU) {
+    options.interleave_seed = run->seed;
+    options.take_back = run->take_back;
+  }
+  gpuos_status_t status = gpuos_device_open(&options, &session->device);
+  if (status == GPUOS_OK) return true;
+  bool choosing = run->device < 0 && kind == GPUOS_DEVICE_CUDA;
+  if (!choosing) return gos_session_failed(session, "device", status);
+  if (run->verbose) gos_say("no GPU: %s", gpuos_device_error(session->device));
+  gpuos_device_close(session->device);
+  session->device = NULL;
+  return false;
+}
+
+static bool choose_device(const run_t *run, gos_session_t *session, const gos_file_t *file) {
+  if (run->device >= 0) return open_device(run, session, (gpuos_device_kind_t)run->device);
+  gos_error_t error = {0};
+  gos_artefact_t artefact;
+  // A file that is no artefact is for gpuos_program_load to explain.
+  bool has_code = gos_artefact_find(file->data, file->bytes, &error, &artefact) == GPUOS_OK &&
+                  artefact.cubin != NULL;
+  bool cuda = has_code && run->seed == 0 && open_device(run, session, GPUOS_DEVICE_CUDA);
+  bool ok = cuda || open_device(run, session, GPUOS_DEVICE_CPU);
+  if (ok && run->verbose)
+    gos_say("runs on the %s, %u %s%s", cuda ? "GPU" : "CPU", gpuos_device_sm_count(session->device),
+            cuda ? "SMs" : "threads", has_code ? "" : "; the artefact has no device code");
+  return ok;
+}
+
+static bool load(const run_t *run, gos_session_t *session) {
+  gos_error_t error = {0};
+  gos_file_t file;
+  if (gos_file_map(run->path, &error, &file) != GPUOS_OK) {
+    gos_say("error: %s [IO]", error.text);
+    return false;
+  }
+  bool ok = choose_device(run, session, &file);
+  if (ok) {
+    gpuos_status_t status =
+        gpuos_program_load(session->device, file.data, file.bytes, &session->program);
+    ok = status == GPUOS_OK || gos_session_failed(session, run->path, status);
+  }
+  gos_file_unmap(&file);
+  return ok;
+}
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+static bool bind_weights(const run_t *run, gos_session_t *session) {
+  for (int i = 0; i < run->weights.count; i++) {
+    gpuos_status_t status = gpuos_program_bind_safetensors(session->program, run->weights.items[i]);
+    if (status != GPUOS_OK) return gos_session_failed(session, "weights", status);
+  }
+  return true;
+}
+
+// Splits NAME=FILE; the name is copied to `out_name`.
+static const char *split_pair(const char *pair, char out_name[256]) {
+  const char *equals = strchr(pair, '=');
+  snprintf(out_name, 256, "%.*s", (int)(equals - pair), pair);
+  return equals + 1;
+}
+
+static bool set_input(gos_session_t *session, const char *pair) {
+  char name[256];
+  const char *path = split_pair(pair, name);
+  gos_error_t error = {0};
+  gos_file_t file;
+  if (gos_file_map(path, &error, &file) != GPUOS_OK) {
+    gos_say("error: --set %s: %s [IO]", name, error.text);
+    return false;
+  }
+  gpuos_status_t status = gpuos_program_write(session->program, name, file.data, file.bytes);
+  bool ok = status == GPUOS_OK || gos_session_failed(session, "--set", status);
+  gos_file_unmap(&file);
+  return ok;
+}
+
+static bool write_file(const char *path, const void *data, size_t bytes) {
+  FILE *out = fopen(path, "wb");
+  bool ok = out != NULL && fwrite(data, 1, bytes, out) == bytes;
+  if (out != NULL && fclose(out) != 0) ok = false;
+  if (!ok) gos_say("error: '%s': %s", path, strerror(errno));
+  return ok;
+}
+
+static bool save_output(gos_session_t *session, const char *pair) {
+  char name[256];
+  const char *path = split_pair(pair, name);
+  gpuos_tensor_info_t info;
+  size_t bytes = gos_session_find(session, name, &info) ? (size_t)info.bytes : 0;
+  void *data = malloc(bytes + 1);
+  if (data == NULL) {
+    gos_say("error: --out %s: no memory for %s", name, gos_size(bytes).text);
+    return false;
+  }
+  gpuos_status_t status = gpuos_program_read(session->program, name, data, bytes);
+  bool ok = status == GPUOS_OK ? write_file(path, data, bytes)
+                               : gos_session_failed(session, "--out", status);
+  free(data);
+  return ok;
+}
+
+static bool for_each(gos_session_t *session, const list_t *list,
+                     bool (*action)(gos_session_t *, const char *)) {
+  for (int i = 0; i < list->count; i++)
+    if (!action(session, list->items[i])) return false;
+  return true;
+}
+
+// ---- steps --------------------------------------------------------------------------------------
+
+static bool run_steps(const run_t *run, gos_session_t *session) {
+  const uint64_t second_ns = 1000000000;
+  bool shows = isatty(STDERR_FILENO) && !run->quiet;
+  uint64_t shown_ns = gos_clock_ns();
+  for (uint64_t i = 0; i < run->steps; i++) {
+    if (!gos_session_step(session)) return false;
+    if (!shows || gos_clock_ns() - shown_ns < second_ns) continue;
+    fprintf(stderr, "\rgpuos: step %llu of %llu ", (unsigned long long)i + 1,
+            (unsigned long long)run->steps);
+    shown_ns = gos_clock_ns();
+  }
+  return true;
+}
+
+static int by_size(const void *left, const void *right) {
+  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+  return (a > b) - (a < b);
+}
+
+static void report_times(gos_times_t *times) {
+  if (times->count == 0) return;
+  qsort(times->ns, times->count, sizeof *times->ns, by_size);
+  double median_ms = (double)times->ns[times->count / 2] * 1e-6;
+  if (times->count == 1)
+    gos_say("1 step, %.3f ms", median_ms);
+  else
+    gos_say("%zu steps, median %.3f ms, longest %.3f ms", times->count, median_ms,
+            (double)times->ns[times->count - 1] * 1e-6);
+}
+
+static bool run_all(const run_t *run, gos_session_t *session) {
+  bool ok =
+      load(run, session) && bind_weights(run, session) && for_each(session, &run->sets, set_input);
+  if (ok && run->generate.prompt != NULL)
+    ok = gos_generate(session, &run->generate);
+  else if (ok)
+    ok = run_steps(run, session);
+  if (ok && !run->quiet) report_times(&session->times);
+  return ok && for_each(session, &run->outs, save_output);
+}
+
+static bool run_session(const run_t *run) {
+  gos_session_t session = {.timeout_ns = run->timeout_s * 1000000000};
+  bool ok = run_all(run, &session);
+  gpuos_program_destroy(session.program);
+  gpuos_device_close(session.device);
+  free(session.times.ns);
+  return ok;
+}
+
+static int run_parsed(run_t *run, int argc, char **argv) {
+  if (!parse(run, argc, argv)) return GOS_EXIT_USAGE;
+  if (run->help) {
+    puts("usage: gpuos run FILE [options]\n");
+    gos_print_options(stdout, option_list, OPTION_COUNT);
+    return GOS_EXIT_OK;
+  }
+  return run_session(run) ? GOS_EXIT_OK : GOS_EXIT_FAILED;
+}
+
+int gos_cli_run(int argc, char **argv) {
+  size_t most = (size_t)argc + 1; // of each repeated option
+  const char **items = calloc(3 * most, sizeof *items);
+  if (items == NULL) return GOS_EXIT_FAILED;
+  run_t run = {.device = -1,
+               .steps = 1,
+               .timeout_s = 60,
+               .weights = {.items = items},
+               .sets = {.items = items + most},
+               .outs = {.items = items + 2 * most},
+               .generate = {.count = 16, .stop = -1}};
+  int code = run_parsed(&run, argc, argv);
+  free(items);
+  return code;
+}

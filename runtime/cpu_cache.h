@@ -1,0 +1,29 @@
+// cpu_cache.h: the paged KV cache as the units address it.
+//
+// Called by KV_APPEND and ATTENTION. Every number read from data is checked before it is used.
+#ifndef GPUOS_CPU_CACHE_H_
+#define GPUOS_CPU_CACHE_H_
+
+#include "cpu_units.h"
+
+typedef struct gos_cache {
+  gos_view_t pages, pos, seq, store; // store.x is NULL where attention has K and V instead
+  uint32_t page_size, head_dim;
+} gos_cache_t;
+
+// Where one token of one head lies.
+typedef struct gos_cache_slot {
+  uint32_t sequence, position, head;
+} gos_cache_slot_t;
+
+gos_cache_t gos_cache_make(const gos_unit_t *unit, uint32_t page_size, uint32_t head_dim);
+
+// Sequence and position of a row; *out_absent for a negative position. False: fault.
+bool gos_cache_row(gos_unit_t *unit, const gos_cache_t *cache, uint32_t row,
+                   gos_cache_slot_t *out_slot, bool *out_absent);
+
+// First element of a vector: which is 0 for K, 1 for V. False: fault.
+bool gos_cache_find(gos_unit_t *unit, const gos_cache_t *cache, const gos_cache_slot_t *slot,
+                    uint32_t which, uint8_t **out_vector);
+
+#endif // GPUOS_CPU_CACHE_H_

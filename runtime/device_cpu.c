@@ -1,0 +1,138 @@
+// device_cpu.c: the CPU as a device: buffers on the heap, steps by cpu.h.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "internal.h"
+
+enum { BUFFER_ALIGNMENT = 64 };
+
+typedef struct cpu_program {
+  gos_cpu_t *cpu;
+  uint64_t submitted_ns;
+  void *buffers[]; // by buffer of the table
+} cpu_program_t;
+
+static gpuos_status_t open_cpu(gpuos_device_t *device) {
+  gpuos_device_options_t *options = &device->options;
+  if (options->sm_count > GPUOS_MAX_SMS)
+    return gos_fail(&device->error, GPUOS_INVALID_ARGUMENT,
+                    "%u threads asked for, at most %d are possible", options->sm_count,
+                    GPUOS_MAX_SMS);
+  if (options->take_back && options->interleave_seed == 0)
+    return gos_fail(&device->error, GPUOS_INVALID_ARGUMENT, "take_back needs an interleave_seed");
+  if (options->sm_count == 0) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    options->sm_count = cores < 1 ? 1 : cores > GPUOS_MAX_SMS ? GPUOS_MAX_SMS : (uint32_t)cores;
+  }
+  return GPUOS_OK;
+}
+
+static void close_cpu(gpuos_device_t *device) { (void)device; }
+
+static const gpuos_buffer_t *buffer_at(const gpuos_program_t *program, uint32_t buffer) {
+  return GPUOS_SECTION(program->table, gpuos_buffer_t, buffers) + buffer;
+}
+
+// Zeroed where a step or the host could read what nothing has written yet.
+static void *allocate(const gpuos_buffer_t *buffer) {
+  if (buffer->bytes > SIZE_MAX - BUFFER_ALIGNMENT) return NULL;
+  size_t bytes = ((size_t)buffer->bytes + BUFFER_ALIGNMENT) & ~(size_t)(BUFFER_ALIGNMENT - 1);
+  void *memory = aligned_alloc(BUFFER_ALIGNMENT, bytes);
+  bool zeroed = buffer->role == GPUOS_STATE || buffer->role == GPUOS_OUTPUT;
+  if (memory != NULL && zeroed) memset(memory, 0, bytes);
+  return memory;
+}
+
+static gpuos_status_t allocate_buffers(gpuos_program_t *program, cpu_program_t *state) {
+  for (uint32_t i = 0; i < program->table->buffers.count; i++) {
+    const gpuos_buffer_t *buffer = buffer_at(program, i);
+    state->buffers[i] = allocate(buffer);
+    if (state->buffers[i] == NULL)
+      return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY,
+                      "no memory for %s '%s' of %llu bytes", gos_role_name(buffer->role),
+                      gos_table_string(program->table, buffer->name),
+                      (unsigned long long)buffer->bytes);
+  }
+  return GPUOS_OK;
+}
+
+static gpuos_status_t create_cpu(gpuos_program_t *program, cpu_program_t *state) {
+  const gpuos_device_options_t *options = &program->device->options;
+  gos_cpu_options_t cpu_options = {.sm_count = options->sm_count,
+                                   .interleave_seed = options->interleave_seed,
+                                   .take_back = options->take_back,
+                                   .wait_limit_us = options->wait_limit_us};
+  state->cpu = gos_cpu_create(program->table, state->buffers, &cpu_options);
+  if (state->cpu == NULL)
+    return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY,
+                    "no memory or threads for %u SMs of the CPU device", options->sm_count);
+  return GPUOS_OK;
+}
+
+static gpuos_status_t load_cpu(gpuos_program_t *program, const gos_artefact_t *artefact) {
+  (void)artefact; // device code is not for us
+  cpu_program_t *state =
+      calloc(1, sizeof *state + program->table->buffers.count * sizeof state->buffers[0]);
+  if (state == NULL)
+    return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY, "no memory for a program");
+  program->state = state;
+  gpuos_status_t status = allocate_buffers(program, state);
+  return status == GPUOS_OK ? create_cpu(program, state) : status;
+}
+
+static void unload_cpu(gpuos_program_t *program) {
+  cpu_program_t *state = program->state;
+  if (state == NULL) return;
+  gos_cpu_destroy(state->cpu);
+  for (uint32_t i = 0; i < program->table->buffers.count; i++) free(state->buffers[i]);
+  free(state);
+}
+
+static gpuos_status_t write_cpu(gpuos_program_t *program, uint32_t buffer, const void *data) {
+  const cpu_program_t *state = program->state;
+  size_t bytes = (size_t)buffer_at(program, buffer)->bytes;
+  if (bytes != 0) memcpy(state->buffers[buffer], data, bytes);
+  return GPUOS_OK;
+}
+
+static gpuos_status_t read_cpu(gpuos_program_t *program, uint32_t buffer, void *out_data) {
+  const cpu_program_t *state = program->state;
+  size_t bytes = (size_t)buffer_at(program, buffer)->bytes;
+  if (bytes != 0) memcpy(out_data, state->buffers[buffer], bytes);
+  return GPUOS_OK;
+}
+
+static gpuos_status_t submit_cpu(gpuos_program_t *program) {
+  cpu_program_t *state = program->state;
+  state->submitted_ns = gos_clock_ns();
+  gos_cpu_submit(state->cpu);
+  return GPUOS_OK;
+}
+
+static gpuos_status_t wait_cpu(gpuos_program_t *program, uint64_t timeout_ns) {
+  cpu_program_t *state = program->state;
+  gpuos_status_t status = gos_cpu_wait(state->cpu, timeout_ns);
+  // cpu.h keeps no time of its own: a late wait counts as part of the step.
+  if (status == GPUOS_OK) program->step_ns = gos_clock_ns() - state->submitted_ns;
+  if (status == GPUOS_STALL || status == GPUOS_FAULT)
+    return gos_report_fault(program, gos_cpu_control(state->cpu));
+  return status;
+}
+
+static void abort_cpu(gpuos_program_t *program) {
+  gos_cpu_abort(((cpu_program_t *)program->state)->cpu);
+}
+
+const gos_backend_t gos_backend_cpu = {
+    .open = open_cpu,
+    .close = close_cpu,
+    .load = load_cpu,
+    .unload = unload_cpu,
+    .write = write_cpu,
+    .read = read_cpu,
+    .submit = submit_cpu,
+    .wait = wait_cpu,
+    .abort = abort_cpu,
+};
