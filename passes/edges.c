@@ -119,14 +119,13 @@ static void add_edge(gos_plan_t *plan, gos_edges_t *edges, gos_sync_t *syncs, co
                                     &producer->operands[from->operand]);
 }
 
-// Two touches of the same bytes conflict unless both read, or both write parts of one tensor.
+// A reader waits for the writers of its tensor: those waited for whatever the bytes held before. A
+// writer waits for all that touch the bytes as part of other tensors.
 static bool conflict(const touch_t *before, const touch_t *now) {
   if (before->op == now->op || !overlap(before->bytes, now->bytes)) return false;
-  if (!before->writes && !now->writes) return false;
-  if (before->writes && now->writes && before->value == now->value) return false;
-  bool buried =
-      before->buried_by != GPUOS_NONE && !(now->writes && now->value == before->buried_by);
-  return !buried;
+  if (!now->writes) return before->writes && before->value == now->value;
+  bool buried = before->buried_by != GPUOS_NONE && before->buried_by != now->value;
+  return before->value != now->value && !buried;
 }
 
 static bool covers(range_t a, range_t b) { return a.lo <= b.lo && b.hi <= a.hi; }

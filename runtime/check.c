@@ -52,7 +52,7 @@ static uint64_t hash_table(const gpuos_table_t *table) {
   static const uint64_t zero = 0;
   const char *bytes = (const char *)table;
   size_t at = offsetof(gpuos_table_t, hash), after = at + sizeof(zero);
-  uint64_t hash = gpuos_hash_add(0xcbf29ce484222325u, bytes, at); // FNV-1a's offset basis
+  uint64_t hash = gpuos_hash_add(GPUOS_HASH_START, bytes, at);
   hash = gpuos_hash_add(hash, &zero, sizeof(zero));
   return gpuos_hash_add(hash, bytes + after, table->bytes - after);
 }

@@ -107,16 +107,19 @@ template <class U> struct gpuos_attention {
       return v::stride(ctx, 3);
   }
 
-  template <int DTYPE>
-  GPUOS_DEVICE void load_vector(uint64_t at, uint64_t stride, float (&to)[ELEMENTS]) {
+  // A thread's elements of one vector, on their way.
+  template <int DTYPE> struct vector {
+    gpuos_words<DTYPE, RUN> run[PER_LANE];
+    __device__ __forceinline__ void load(uint64_t at, uint64_t stride) {
 #pragma unroll
-    for (int i = 0; i < PER_LANE; i++) {
-      float values[RUN] = {};
-      if (has(i)) gpuos_load<DTYPE, RUN>(at + dim(i) * stride * gpuos_format<DTYPE>::BYTES, values);
-#pragma unroll
-      for (int e = 0; e < RUN; e++) to[i * RUN + e] = values[e];
+      for (int i = 0; i < PER_LANE; i++)
+        if (has(i)) run[i].load(at + dim(i) * stride * gpuos_format<DTYPE>::BYTES);
     }
-  }
+    __device__ __forceinline__ void widen(float (&out)[ELEMENTS]) const {
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++) run[i].widen(out + i * RUN);
+    }
+  };
 
   GPUOS_DEVICE void load_queries(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
 #pragma unroll
@@ -125,8 +128,10 @@ template <class U> struct gpuos_attention {
 #pragma unroll
       for (int e = 0; e < ELEMENTS; e++) s.query[q][e] = s.sum[q][e] = 0.0f;
       s.largest[q] = gpuos_minus_infinity(), s.total[q] = 0.0f;
-      if (first + q < U::GROUP)
-        load_vector<x::DTYPE>(x::at(ctx, r.point) + skip, x::stride(ctx, 3), s.query[q]);
+      if (first + q >= U::GROUP) continue;
+      vector<x::DTYPE> query;
+      query.load(x::at(ctx, r.point) + skip, x::stride(ctx, 3));
+      query.widen(s.query[q]);
     }
   }
 
@@ -160,36 +165,40 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  // Keys first + i * KEY_LANES of this thread.
+  // Keys first + i * KEY_LANES: all loads first, then their scores, then their values.
   GPUOS_DEVICE bool attend(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
-    float keys[KEYS][ELEMENTS] = {}, values[KEYS][ELEMENTS] = {}, weights[QUERIES][KEYS];
+    vector<STORE> keys[KEYS], values[KEYS];
+    float weights[QUERIES][KEYS], widened[ELEMENTS];
     const float scale = __uint_as_float(ctx.cta->op.params[0]);
     bool inside = true;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-      uint64_t key_at, value_at;
-      const uint32_t key = first + i * KEY_LANES;
-      if (key >= r.to) continue;
-      if (!find_key(ctx, r, key, key_at, value_at)) {
-        inside = false;
-        continue;
-      }
-      load_vector<STORE>(key_at, key_stride(ctx), keys[i]);
-      load_vector<STORE>(value_at, value_stride(ctx), values[i]);
+      uint64_t key_at = 0, value_at = 0;
+      if (first + i * KEY_LANES >= r.to) continue;
+      const bool found = find_key(ctx, r, first + i * KEY_LANES, key_at, value_at);
+      if (found) keys[i].load(key_at, key_stride(ctx));
+      if (found) values[i].load(value_at, value_stride(ctx));
+      inside &= found;
     }
 #pragma unroll
-    for (int q = 0; q < QUERIES; q++) {
+    for (int i = 0; i < KEYS; i++) {
+      keys[i].widen(widened);
 #pragma unroll
-      for (int i = 0; i < KEYS; i++) {
-        const float sum = score(s.query[q], keys[i]);
+      for (int q = 0; q < QUERIES; q++) {
+        const float sum = score(s.query[q], widened); // by all lanes, whether there is a key or not
         weights[q][i] = first + i * KEY_LANES < r.to ? sum * scale : gpuos_minus_infinity();
       }
-      weigh(s, q, weights[q]);
+    }
 #pragma unroll
-      for (int i = 0; i < KEYS; i++)
+    for (int q = 0; q < QUERIES; q++) weigh(s, q, weights[q]);
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+      values[i].widen(widened);
+#pragma unroll
+      for (int q = 0; q < QUERIES; q++)
 #pragma unroll
         for (int e = 0; e < ELEMENTS; e++)
-          s.sum[q][e] = fmaf(weights[q][i], values[i][e], s.sum[q][e]);
+          s.sum[q][e] = fmaf(weights[q][i], widened[e], s.sum[q][e]);
     }
     return inside;
   }

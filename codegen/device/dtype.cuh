@@ -102,38 +102,42 @@ template <int DTYPE> GPUOS_DEVICE uint32_t gpuos_load_shared(const char *at, uin
   return ((const uint8_t *)at)[element];
 }
 
-// RUN consecutive elements: 1, or 8 aligned to 16 bytes or to the run, whichever is less.
-template <int DTYPE, int RUN>
-GPUOS_DEVICE void gpuos_load_words(uint64_t address, uint32_t (&words)[RUN]) {
-  constexpr int COUNT = RUN / gpuos_format<DTYPE>::PER_WORD;
-  static_assert(RUN == 8, "runs are of 1 or 8");
-  if constexpr (COUNT == 2) {
-    uint2 v = ld_global_cg_v2((const void *)address);
-    words[0] = v.x, words[1] = v.y;
-  } else {
+// RUN consecutive elements: 1, or 8 aligned to 16 bytes or to the run, whichever is less. As words
+// they take few registers while they are on their way.
+template <int DTYPE, int RUN> struct gpuos_words {
+  enum { PER_WORD = gpuos_format<DTYPE>::PER_WORD, COUNT = RUN == 1 ? 1 : RUN / PER_WORD };
+  static_assert(RUN == 1 || RUN == 8, "runs are of 1 or 8");
+  uint32_t word[COUNT] = {};
+
+  __device__ __forceinline__ void load(uint64_t address) {
+    if constexpr (RUN == 1) {
+      word[0] = gpuos_load_bits<DTYPE>(address);
+    } else if constexpr (COUNT == 2) {
+      const uint2 v = ld_global_cg_v2((const void *)address);
+      word[0] = v.x, word[1] = v.y;
+    } else {
 #pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
-      uint4 v = ld_global_cg_v4((const void *)(address + 4 * i));
-      words[i] = v.x, words[i + 1] = v.y, words[i + 2] = v.z, words[i + 3] = v.w;
+      for (int i = 0; i < COUNT; i += 4) {
+        const uint4 v = ld_global_cg_v4((const void *)(address + 4 * i));
+        word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
+      }
     }
   }
-}
 
-template <int DTYPE, int RUN>
-GPUOS_DEVICE void gpuos_widen_words(const uint32_t (&words)[RUN], float (&out)[RUN]) {
-  constexpr int PER_WORD = gpuos_format<DTYPE>::PER_WORD;
+  __device__ __forceinline__ void widen(float *out) const {
+    if constexpr (RUN == 1) {
+      out[0] = gpuos_widen<DTYPE>(word[0]);
+    } else {
 #pragma unroll
-  for (int i = 0; i < RUN / PER_WORD; i++) gpuos_format<DTYPE>::widen(words[i], out + i * PER_WORD);
-}
+      for (int i = 0; i < COUNT; i++) gpuos_format<DTYPE>::widen(word[i], out + i * PER_WORD);
+    }
+  }
+};
 
 template <int DTYPE, int RUN> GPUOS_DEVICE void gpuos_load(uint64_t address, float (&out)[RUN]) {
-  if constexpr (RUN == 1) {
-    out[0] = gpuos_widen<DTYPE>(gpuos_load_bits<DTYPE>(address));
-  } else {
-    uint32_t words[RUN];
-    gpuos_load_words<DTYPE, RUN>(address, words);
-    gpuos_widen_words<DTYPE, RUN>(words, out);
-  }
+  gpuos_words<DTYPE, RUN> words;
+  words.load(address);
+  words.widen(out);
 }
 
 template <int DTYPE, int RUN>

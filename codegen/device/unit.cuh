@@ -9,7 +9,7 @@
 enum {
   GPUOS_THREADS = 256, // of the CTA
   GPUOS_WARPS = GPUOS_THREADS / 32,
-  GPUOS_STATIC_SMEM = 4096, // at most: gpuos_cta and what the system reserves
+  GPUOS_STATIC_SMEM = 2048, // at most: gpuos_cta
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
@@ -38,7 +38,7 @@ struct gpuos_cta {
   gpuos_operand_t operands[GPUOS_MAX_OPERANDS];
   gpuos_place places[GPUOS_MAX_OPERANDS];
 };
-static_assert(sizeof(gpuos_cta) + 1024 <= GPUOS_STATIC_SMEM, "static shared memory");
+static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
 
 struct gpuos_ctx {
   gpuos_cta *cta;

@@ -71,7 +71,7 @@ static void judge_frame(oracle_t *o, size_t bytes) {
   unsigned char *copy = zeros(t->bytes, 1);
   memcpy(copy, t, t->bytes);
   memset(copy + offsetof(gpuos_table_t, hash), 0, 8);
-  uint64_t hash = gpuos_hash_add(0xcbf29ce484222325u, copy, t->bytes);
+  uint64_t hash = gpuos_hash_add(GPUOS_HASH_START, copy, t->bytes);
   free(copy);
   MUST(hash == t->hash);
   wide_t end = sizeof(*t);

@@ -191,7 +191,7 @@ void gos_tables_settle(gos_tables_t *tables) {
 
 void gos_tables_seal(gpuos_table_t *table) {
   table->hash = 0;
-  table->hash = gpuos_hash_add(0xcbf29ce484222325u, table, table->bytes);
+  table->hash = gpuos_hash_add(GPUOS_HASH_START, table, table->bytes);
 }
 
 static uint64_t align(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
