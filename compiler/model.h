@@ -17,7 +17,8 @@ enum {
   GOS_MAX_PLACES = GOS_MAX_PARAMS + 2 * GOS_LIST_ROOM,
   GOS_MAX_DIM_NAMES = 256,
   GOS_MAX_REPEAT = 4096,
-  GOS_MAX_OPS = 200000, // operators and repetitions, unrolled
+  GOS_MAX_OPS = 200000,    // unrolled
+  GOS_MAX_STEPS = 1000000, // operators and repetitions
   GOS_MAX_TENSORS = 65536,
   GOS_MAX_NAME = 255, // bytes of a tensor's name
 };
@@ -56,10 +57,10 @@ typedef struct gos_model {
   size_t slot_room;
   GOS_ARRAY(gos_pending_t) pending;
   MlirBlock block;
-  size_t steps; // against GOS_MAX_OPS
-  bool stopped; // too many: what follows would only be consequences
-  bool skipped; // a part could not be read: what it uses and produces is not known
-  bool op_bad;  // the present operator cannot be built
+  size_t op_count, steps; // against GOS_MAX_OPS and GOS_MAX_STEPS
+  bool stopped;           // too many: what follows would only be consequences
+  bool skipped;           // a part could not be read: what it uses and produces is not known
+  bool op_bad;            // the present operator cannot be built
 } gos_model_t;
 
 // ---- model_read.c -------------------------------------------------------------------------------
@@ -97,10 +98,9 @@ void gos_model_assign(gos_model_t *m, const char *text, gos_loc_t at, MlirValue 
 void gos_model_check_names(gos_model_t *m);
 
 // ---- model_tensors.c, model_operand.c, model_args.c, model_ops.c
-// ----------------------------------------------
+// ------------------------------------
 
 void gos_model_tensors(gos_model_t *m, const gos_yaml_t *tensors);
-bool gos_model_check_shape(gos_model_t *m, gos_loc_t at, const gos_shape_t *shape);
 
 // "[:, a:b]" as start, stop a dimension. False after an error.
 bool gos_model_ranges(gos_model_t *m, gos_loc_t at, const char *text, int64_t *out_ranges,

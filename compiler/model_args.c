@@ -97,20 +97,24 @@ static void read_out(gos_model_t *m, gos_model_op_t *op, const gos_model_arg_t *
   if (text) op->out = gos_model_expand(m, arg->node->at, text);
 }
 
+// A cache whose declaration is in error is not judged further.
+static bool is_paged(gos_model_t *m, const gos_name_t *name, gos_loc_t at) {
+  bool declared = name->declared_at.line != 0;
+  if (name->paged || (declared && name->role == GPUOS_WORKSPACE)) return true;
+  if (gos_model_error(m, at, "type", "'%s' is no paged_kv cache", name->text))
+    gos_note(m->ir->diags, declared ? name->declared_at : name->first_at, "it comes from here");
+  return false;
+}
+
 // The file's name of the cache stands for the cache and, hidden, for its page table.
 static void read_cache(gos_model_t *m, gos_model_op_t *op, const gos_model_arg_t *arg) {
+  gos_loc_t at = arg->node->at;
   const char *text = gos_model_text(m, arg->node);
-  const char *name = text ? gos_model_expand(m, arg->node->at, text) : NULL;
+  const char *name = text ? gos_model_expand(m, at, text) : NULL;
   if (!name) return;
-  gos_name_t *cache = gos_model_find(m, name);
-  if (cache && cache->role != GPUOS_WORKSPACE && !cache->paged) {
-    if (gos_model_error(m, arg->node->at, "type", "'%s' is no paged_kv cache", name))
-      gos_note(m->ir->diags, cache->declared_at, "declared here");
-    cache->used = true;
-    return;
-  }
-  gos_build_in(&op->build, "cache", 0, gos_model_use(m, name, arg->node->at));
-  op->cache = cache;
+  gos_build_in(&op->build, "cache", 0, gos_model_use(m, name, at));
+  op->cache = gos_model_find(m, name);
+  if (op->cache && !is_paged(m, op->cache, at)) return;
   gos_name_t *pages = gos_model_find(m, gos_format(m->ir->scratch, "%s.pages", name));
   if (pages) gos_build_in(&op->build, "pages", 0, pages->value);
   if (!gos_model_arg(op, "pos") &&

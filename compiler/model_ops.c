@@ -181,7 +181,7 @@ static void unknown_op(gos_model_t *m, const gos_yaml_t *node) {
 // False once there are too many: nested repeats must not take for ever.
 static bool step(gos_model_t *m, gos_loc_t at) {
   if (m->stopped) return false;
-  if (++m->steps <= GOS_MAX_OPS) return true;
+  if (m->op_count < GOS_MAX_OPS && ++m->steps < GOS_MAX_STEPS) return true;
   gos_model_error(m, at, "repeat", "more than %d operators, repeats unrolled", GOS_MAX_OPS);
   m->stopped = true;
   return false;
@@ -231,6 +231,7 @@ static void read_repeat(gos_model_t *m, const gos_yaml_t *map) {
 }
 
 static void read_one(gos_model_t *m, const gos_yaml_t *node) {
+  m->op_count++;
   const gos_op_spec_t *spec = gos_op_spec(node->key);
   if (!spec || spec->internal) {
     unknown_op(m, node);

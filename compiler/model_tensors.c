@@ -6,7 +6,7 @@
 enum { PAGE_SIZE = 64 };                // positions of a page, when the model does not say
 #define MAX_ELEMENTS ((int64_t)1 << 40) // offsets and byte counts stay far from 64 bits
 
-bool gos_model_check_shape(gos_model_t *m, gos_loc_t at, const gos_shape_t *shape) {
+static bool check_shape(gos_model_t *m, gos_loc_t at, const gos_shape_t *shape) {
   int64_t elements = 1;
   for (int d = 0; d < shape->rank; d++) {
     if (shape->dim[d] < 1 || shape->dim[d] > INT32_MAX) {
@@ -77,39 +77,53 @@ static bool read_shape(gos_model_t *m, const gos_yaml_t *node, gos_shape_t *shap
   shape->rank = 0;
   for (const gos_yaml_t *dim = node->first; dim; dim = dim->next)
     good &= gos_model_int(m, dim, &shape->dim[shape->rank++]);
-  return good && gos_model_check_shape(m, node->at, shape);
+  return good && check_shape(m, node->at, shape);
+}
+
+// How many tensors the declaration makes, -1 after an error.
+static int64_t read_repeat(gos_model_t *m, const gos_yaml_t *node, const gos_yaml_t *repeat) {
+  int64_t count = 1;
+  if (!repeat) return 1;
+  if (!gos_model_int(m, repeat, &count)) return -1;
+  if (count < 0 || count > GOS_MAX_REPEAT) {
+    gos_model_error(m, repeat->at, "repeat", "%lld times: 0 to %d are allowed", (long long)count,
+                    GOS_MAX_REPEAT);
+    return -1;
+  }
+  if (strstr(node->key, "{i}")) return count;
+  gos_model_error(m, node->key_at, "repeat", "the name '%s' needs a \"{i}\" for its repeat",
+                  node->key);
+  return -1;
+}
+
+static void declare_repeated(gos_model_t *m, const gos_yaml_t *node, int64_t count,
+                             gpuos_role_t role, const gos_shape_t *shape) {
+  for (int64_t i = 0; i < count && !too_many(m, node->key_at); i++) {
+    *gos_push(m->ir->arena, &m->dims) = (gos_dim_t){"i", i};
+    const char *name = gos_model_expand(m, node->key_at, node->key);
+    m->dims.count--;
+    if (!name) return;
+    declare(m, node->key_at, name, role, shape);
+  }
 }
 
 static void read_plain(gos_model_t *m, const gos_yaml_t *node) {
   gos_model_keys(m, node, "a tensor", "shape|dtype|role|repeat");
-  gos_yaml_t *shape_node = gos_model_need(m, node, "a tensor", "shape");
-  gos_yaml_t *dtype = gos_model_need(m, node, "a tensor", "dtype");
-  gos_yaml_t *role_node = gos_model_need(m, node, "a tensor", "role");
-  gos_yaml_t *repeat = gos_yaml_get(node, "repeat");
+  const gos_yaml_t *dims = gos_model_need(m, node, "a tensor", "shape");
+  const gos_yaml_t *dtype = gos_model_need(m, node, "a tensor", "dtype");
+  const gos_yaml_t *role_node = gos_model_need(m, node, "a tensor", "role");
+  const gos_yaml_t *repeat = gos_yaml_get(node, "repeat");
   gos_shape_t shape = {0};
   gpuos_role_t role;
-  int64_t count = 1;
-  bool good = read_shape(m, shape_node, &shape);
+  bool good = read_shape(m, dims, &shape);
   good &= dtype && gos_model_dtype(m, dtype, &shape.dtype);
   good &= read_role(m, role_node, &role);
-  if (repeat && !gos_model_int(m, repeat, &count)) return;
-  if (count < 0 || count > GOS_MAX_REPEAT) {
-    gos_model_error(m, repeat->at, "repeat", "%lld times: 0 to %d are allowed", (long long)count,
-                    GOS_MAX_REPEAT);
-    return;
-  }
-  if (repeat && !strstr(node->key, "{i}")) {
-    gos_model_error(m, node->key_at, "repeat", "the name '%s' needs a \"{i}\" for its repeat",
-                    node->key);
-    return;
-  }
-  for (int64_t i = 0; i < count && !too_many(m, node->key_at); i++) {
-    if (repeat) *gos_push(m->ir->arena, &m->dims) = (gos_dim_t){"i", i};
-    const char *name = gos_model_expand(m, node->key_at, node->key);
-    if (repeat) m->dims.count--;
-    if (!name) return;
+  int64_t count = read_repeat(m, node, repeat);
+  const char *name = repeat ? NULL : gos_model_expand(m, node->key_at, node->key);
+  if (repeat)
+    declare_repeated(m, node, count, role, good ? &shape : NULL);
+  else if (name && !too_many(m, node->key_at))
     declare(m, node->key_at, name, role, good ? &shape : NULL);
-  }
 }
 
 // ---- paged caches -------------------------------------------------------------------------------
@@ -149,27 +163,20 @@ static bool read_sizes(gos_model_t *m, const gos_yaml_t *node, cache_t *cache) {
   return read_size(m, node, "pages", all, &cache->pages);
 }
 
-static void read_cache(gos_model_t *m, const gos_yaml_t *node) {
-  gos_model_keys(m, node, "a paged_kv cache",
-                 "kind|layers|kv_heads|head_dim|context|sequences|page_size|pages|dtype|role");
-  gos_yaml_t *dtype = gos_model_need(m, node, "a paged_kv cache", "dtype");
-  gos_yaml_t *role_node = gos_model_need(m, node, "a paged_kv cache", "role");
-  gos_shape_t shape = {0}, pages = {0};
+// The tensor and its page table.
+static bool read_cache_shapes(gos_model_t *m, const gos_yaml_t *node, gos_shape_t *cache,
+                              gos_shape_t *pages) {
   cache_t c;
-  int index;
-  bool good = dtype && gos_model_dtype(m, dtype, &shape.dtype);
-  good &= role_node && gos_model_choice(m, role_node, "state", &index);
-  if (read_sizes(m, node, &c)) {
-    gpuos_dtype_t element = shape.dtype;
-    shape = (gos_shape_t){.rank = 6, .dtype = element};
-    const int64_t dims[] = {c.layers, 2, c.kv_heads, c.pages, c.page_size, c.head_dim};
-    memcpy(shape.dim, dims, sizeof dims);
-    pages = (gos_shape_t){2, {c.sequences, c.context / c.page_size}, GPUOS_I32};
-    good &= gos_model_check_shape(m, node->key_at, &shape);
-    good &= gos_model_check_shape(m, node->key_at, &pages);
-  } else {
-    good = false;
-  }
+  *cache = (gos_shape_t){.rank = 6, .dtype = cache->dtype};
+  if (!read_sizes(m, node, &c)) return false;
+  const int64_t dims[] = {c.layers, 2, c.kv_heads, c.pages, c.page_size, c.head_dim};
+  memcpy(cache->dim, dims, sizeof dims);
+  *pages = (gos_shape_t){2, {c.sequences, c.context / c.page_size}, GPUOS_I32};
+  return check_shape(m, node->key_at, cache) & check_shape(m, node->key_at, pages);
+}
+
+static void declare_cache(gos_model_t *m, const gos_yaml_t *node, const gos_shape_t *cache,
+                          const gos_shape_t *pages) {
   const char *name = gos_model_expand(m, node->key_at, node->key);
   if (!name || too_many(m, node->key_at)) return;
   if (strlen(name) > GOS_MAX_NAME - sizeof ".pages") {
@@ -177,10 +184,23 @@ static void read_cache(gos_model_t *m, const gos_yaml_t *node) {
     return;
   }
   const char *pages_name = gos_format(m->ir->arena, "%s.pages", name);
-  declare(m, node->key_at, name, GPUOS_STATE, good ? &shape : NULL);
-  declare(m, node->key_at, pages_name, GPUOS_INPUT, good ? &pages : NULL);
+  declare(m, node->key_at, name, GPUOS_STATE, cache);
+  declare(m, node->key_at, pages_name, GPUOS_INPUT, pages);
   gos_model_find(m, name)->paged = true;
   gos_model_find(m, pages_name)->used = true; // attention does, when it names the cache
+}
+
+static void read_cache(gos_model_t *m, const gos_yaml_t *node) {
+  gos_model_keys(m, node, "a paged_kv cache",
+                 "kind|layers|kv_heads|head_dim|context|sequences|page_size|pages|dtype|role");
+  const gos_yaml_t *dtype = gos_model_need(m, node, "a paged_kv cache", "dtype");
+  const gos_yaml_t *role = gos_model_need(m, node, "a paged_kv cache", "role");
+  gos_shape_t cache = {0}, pages = {0};
+  int index;
+  bool good = dtype && gos_model_dtype(m, dtype, &cache.dtype);
+  good &= role && gos_model_choice(m, role, "state", &index);
+  good &= read_cache_shapes(m, node, &cache, &pages);
+  declare_cache(m, node, good ? &cache : NULL, good ? &pages : NULL);
 }
 
 void gos_model_tensors(gos_model_t *m, const gos_yaml_t *tensors) {

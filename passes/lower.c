@@ -13,9 +13,10 @@ typedef struct lower {
   gos_ir_t *ir;
   gos_plan_t *plan;
   MlirOperation func;
-  uint32_t first_buffer;  // of this graph's arguments
-  gos_bindings_t views;   // of tensors that exist
-  gos_bindings_t targets; // where a tensor must be written: an output, a part of a concat
+  uint32_t first_buffer;          // of this graph's arguments
+  gos_bindings_t views;           // of tensors that exist
+  gos_bindings_t targets;         // where a tensor must be written: an output, a part of a concat
+  GOS_ARRAY(gos_view_t) appended; // newest content of each cache layer that was written
   uint32_t kind_count[GPUOS_KIND_COUNT];
 } lower_t;
 
@@ -332,12 +333,18 @@ static bool lower_rope(lower_t *at, MlirOperation from) {
 }
 
 // One layer of [layers, 2, kv_heads, pages, page_size, head_dim] as [2, kv_heads, pages, page_size
-// * head_dim].
+// * head_dim]. Layers have versions of their own, so that they do not wait for each other.
 static gos_view_t layer_view(lower_t *at, MlirValue cache, int64_t layer) {
   gos_view_t view = view_of(at, cache);
   view.offset += (uint64_t)(layer * view.stride[0]);
   gos_view_drop(&view, 0);
   if (!gos_view_merge(&view, 3, 4)) GOS_BUG("a strided cache");
+  uint32_t buffer = at->plan->values.at[view.value].buffer;
+  for (size_t i = at->appended.count; i-- > 0;) {
+    const gos_view_t *newest = &at->appended.at[i];
+    if (at->plan->values.at[newest->value].buffer == buffer && newest->offset == view.offset)
+      return *newest;
+  }
   return view;
 }
 
@@ -352,9 +359,6 @@ static void rows_and_pages(lower_t *at, gos_op_t *op, MlirOperation from, int ro
   operand(at, op, GPUOS_AS_PAGES, &pages, W, W, W, W);
 }
 
-// Each layer of a cache has versions of its own, so that layers do not wait for each other. They
-// are told apart by the values at the front of the version list that the cache's first append
-// makes.
 static bool lower_kv_append(lower_t *at, MlirOperation from) {
   MlirValue cache = gos_op_in(from, "cache");
   gos_view_t before = layer_view(at, cache, gos_op_int(from, "layer")), after = before;
@@ -375,10 +379,8 @@ static bool lower_kv_append(lower_t *at, MlirOperation from) {
   rows_and_pages(at, op, from, W);
   op->op.params[0] = (uint32_t)shape.dim[4];
   op->op.params[1] = (uint32_t)head_dim;
-  // Later readers of other layers see the content from before the step.
-  gos_view_t result = view_of(at, cache);
-  bind(at, mlirOperationGetResult(from, 0), result);
-  gos_bindings_add(at->ir->arena, &at->targets, mlirOperationGetResult(from, 0), after);
+  bind(at, mlirOperationGetResult(from, 0), view_of(at, cache));
+  *gos_push(at->ir->arena, &at->appended) = after;
   return true;
 }
 
@@ -415,8 +417,7 @@ static bool lower_attention(lower_t *at, MlirOperation from) {
     return true;
   }
   gos_shape_t shape = gos_shape_of(cache);
-  gos_view_t *appended = gos_bindings_find(&at->targets, cache);
-  gos_view_t layer = appended ? *appended : layer_view(at, cache, gos_op_int(from, "layer"));
+  gos_view_t layer = layer_view(at, cache, gos_op_int(from, "layer"));
   operand(at, op, GPUOS_AS_CACHE, &layer, W, 2, W, W);
   rows_and_pages(at, op, from, 1);
   op->op.params[1] = (uint32_t)shape.dim[4];
@@ -618,21 +619,40 @@ static void lower_graph(gos_ir_t *ir, MlirOperation func, void *user) {
   graph->graph.op_count = (uint32_t)plan->ops.count - first_op;
 }
 
-static bool extents_fit(gos_plan_t *plan) {
-  for (size_t i = 0; i < plan->buffers.count; i++) {
-    gos_buffer_t *buffer = &plan->buffers.at[i];
-    if (buffer->bytes / gpuos_dtype_bytes(buffer->shape.dtype) <= UINT32_MAX ||
-        buffer->role == GPUOS_STATE)
-      continue;
+static void check_size(gos_plan_t *plan, const gos_buffer_t *buffer) {
+  uint64_t elements = buffer->bytes / gpuos_dtype_bytes(buffer->shape.dtype);
+  // One layer of a cache is what an operand covers.
+  if (buffer->role == GPUOS_STATE && buffer->shape.rank > 0)
+    elements /= (uint64_t)buffer->shape.dim[0];
+  if (elements > UINT32_MAX)
     gos_error(plan->ir->diags, buffer->at, "too-large", "'%s' has more than 2^32 elements",
               buffer->name);
+}
+
+// The runtime binds tensors by name.
+static void check_name(gos_plan_t *plan, size_t number) {
+  const gos_buffer_t *buffer = &plan->buffers.at[number];
+  for (size_t i = 0; i < number; i++) {
+    if (strcmp(plan->buffers.at[i].name, buffer->name)) continue;
+    gos_error(plan->ir->diags, buffer->at, "tensor-duplicate",
+              "another graph has a tensor '%s' too", buffer->name);
+    gos_note(plan->ir->diags, plan->buffers.at[i].at,
+             "it is declared here; tensors of graphs that are compiled together need names of "
+             "their own");
+    return;
   }
-  return gos_diags_error_count(plan->ir->diags) == 0;
+}
+
+static bool buffers_fit(gos_plan_t *plan) {
+  size_t before = gos_diags_error_count(plan->ir->diags);
+  for (size_t i = 0; i < plan->buffers.count; i++) check_size(plan, &plan->buffers.at[i]);
+  for (size_t i = 0; i < plan->buffers.count; i++) check_name(plan, i);
+  return gos_diags_error_count(plan->ir->diags) == before;
 }
 
 bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan) {
   gos_graphs(ir, add_graph_buffers, plan);
-  if (!extents_fit(plan)) return false;
+  if (!buffers_fit(plan)) return false;
   gos_shape_t bytes = {.rank = 1, .dtype = GPUOS_E4M3};
   add_buffer(plan, "workspace", GPUOS_WORKSPACE, bytes, (gos_loc_t){0});
   plan->workspace = (uint32_t)plan->buffers.count - 1;

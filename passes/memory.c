@@ -90,6 +90,12 @@ bool gos_pass_memory(gos_plan_t *plan) {
       gpuos_operand_t *operand = &plan->ops.at[i].operands[x];
       operand->offset_bytes += plan->values.at[operand->value].offset_bytes;
     }
+  if (plan->workspace_bytes > UINT32_MAX) {
+    gos_error(plan->ir->diags, (gos_loc_t){0}, "too-large",
+              "intermediates take %.1f GB; at most 4.2 GB are possible",
+              (double)plan->workspace_bytes * 1e-9);
+    return false;
+  }
   gos_buffer_t *workspace = &plan->buffers.at[plan->workspace];
   workspace->bytes = plan->workspace_bytes;
   workspace->shape.dim[0] = (int64_t)plan->workspace_bytes;

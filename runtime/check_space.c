@@ -83,7 +83,7 @@ static bool settle(gos_check_t *check, gos_space_t *s) {
   free(sorted == spare ? s->points : spare);
   s->points = sorted;
   s->point_count = kept;
-  return gos_check_spend(check, s->capacity);
+  return gos_check_spend(check, 4 * s->capacity); // passes of the sort
 }
 
 // Makes room for two more points: repeated ones go first, then the array doubles.

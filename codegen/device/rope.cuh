@@ -32,7 +32,7 @@ template <class U> struct gpuos_rope {
   }
 
   GPUOS_DEVICE float find_frequency(const gpuos_ctx &ctx, uint32_t pair) {
-    double frequency = pow(param(ctx, 0), -2.0 * pair / U::HEAD_DIM);
+    double frequency = exp2(log2(param(ctx, 0)) * (-2.0 / U::HEAD_DIM) * pair); // pow is a call
     if (U::SCALING == 1) frequency /= param(ctx, 3);
     if (U::SCALING == 2) frequency = scale_llama3(ctx, frequency);
     return (float)frequency;
