@@ -97,8 +97,7 @@ void gos_model_assign(gos_model_t *m, const char *text, gos_loc_t at, MlirValue 
 // Reports what is unknown, unused or never produced.
 void gos_model_check_names(gos_model_t *m);
 
-// ---- model_tensors.c, model_operand.c, model_args.c, model_ops.c
-// ------------------------------------
+// ---- model_tensors.c, model_operand.c, model_args.c, model_ops.c --------------------------------
 
 void gos_model_tensors(gos_model_t *m, const gos_yaml_t *tensors);
 

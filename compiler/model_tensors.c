@@ -172,7 +172,7 @@ static bool read_cache_shapes(gos_model_t *m, const gos_yaml_t *node, gos_shape_
   const int64_t dims[] = {c.layers, 2, c.kv_heads, c.pages, c.page_size, c.head_dim};
   memcpy(cache->dim, dims, sizeof dims);
   *pages = (gos_shape_t){2, {c.sequences, c.context / c.page_size}, GPUOS_I32};
-  return check_shape(m, node->key_at, cache) & check_shape(m, node->key_at, pages);
+  return check_shape(m, node->key_at, cache) && check_shape(m, node->key_at, pages);
 }
 
 static void declare_cache(gos_model_t *m, const gos_yaml_t *node, const gos_shape_t *cache,

@@ -37,24 +37,14 @@ static line_t *line_of(gos_arena_t *arena, lines_t *lines, const char *name) {
   return line;
 }
 
-// Run time on the operator's SMs: units in waves, but never faster than its bytes pass the ceiling.
-static double run_ns(const gos_plan_t *plan, const gos_op_t *op) {
-  double units = (double)gos_op_tiles(&op->op) * gpuos_op_slices(&op->op),
-         sms = op->sms ? op->sms : plan->target->sm_count;
-  double unit = op->op.bound_ns / plan->target->margin;
-  double waves = units * unit / sms > unit ? units * unit / sms : unit;
-  double bytes =
-      units * op->op.footprint.hbm_read_bytes / gos_curve_at(&plan->target->read_tbps, sms) * 1e-3;
-  return waves > bytes ? waves : bytes;
-}
-
 static void add(const gos_plan_t *plan, line_t *line, const gos_op_t *op) {
   const gpuos_footprint_t *f = &op->op.footprint;
   uint64_t units = gos_op_tiles(&op->op) * gpuos_op_slices(&op->op);
   line->ops++, line->tiles += gos_op_tiles(&op->op), line->units += units;
   line->read += (double)units * f->hbm_read_bytes,
       line->write += (double)units * f->hbm_write_bytes;
-  line->kept += (double)units * f->l2_kept_bytes, line->ns += run_ns(plan, op);
+  line->kept += (double)units * f->l2_kept_bytes,
+      line->ns += gos_run_ns_of(plan, op, op->sms ? op->sms : plan->target->sm_count);
   if (op->op.bound_ns > line->bound_ns) line->bound_ns = op->op.bound_ns;
   if (op->sms > line->sms) line->sms = op->sms;
   if (f->smem_bytes > line->smem) line->smem = f->smem_bytes;

@@ -29,11 +29,8 @@ typedef struct figure {
 
 #define FIGURE(name, kind, required)                                                               \
   { #name, kind, offsetof(gos_target_t, name), required }
-#define TFLOPS(name, dtype)                                                                        \
-  {                                                                                                \
-    "tensor_tflops_" name, REAL, offsetof(gos_target_t, tensor_tflops) + sizeof(double) * (dtype), \
-        false                                                                                      \
-  }
+#define BY_DTYPE(field, suffix, dtype, required)                                                   \
+  { #field "_" suffix, REAL, offsetof(gos_target_t, field) + sizeof(double) * (dtype), required }
 static const figure_t figures[] = {
     FIGURE(sm_count, U32, true),
     FIGURE(clock_mhz, U32, true),
@@ -47,7 +44,7 @@ static const figure_t figures[] = {
     FIGURE(write_tbps, REAL, true),
     FIGURE(sm_read_gbps, REAL, true),
     FIGURE(l2_tbps, REAL, true),
-    FIGURE(mma_share, REAL, true),
+
     FIGURE(vector_gflops, REAL, true),
     FIGURE(special_gops, REAL, true),
     FIGURE(unit_overhead_ns, REAL, true),
@@ -58,11 +55,16 @@ static const figure_t figures[] = {
     FIGURE(price_l2, REAL, true),
     FIGURE(pj_per_flop, REAL, true),
     FIGURE(pj_per_hbm_byte, REAL, true),
-    TFLOPS("f32", GPUOS_F32),
-    TFLOPS("f16", GPUOS_F16),
-    TFLOPS("bf16", GPUOS_BF16),
-    TFLOPS("e4m3", GPUOS_E4M3),
-    TFLOPS("e5m2", GPUOS_E5M2),
+    BY_DTYPE(tensor_tflops, "f32", GPUOS_F32, false),
+    BY_DTYPE(code_tflops, "f32", GPUOS_F32, false),
+    BY_DTYPE(tensor_tflops, "f16", GPUOS_F16, false),
+    BY_DTYPE(code_tflops, "f16", GPUOS_F16, false),
+    BY_DTYPE(tensor_tflops, "bf16", GPUOS_BF16, false),
+    BY_DTYPE(code_tflops, "bf16", GPUOS_BF16, false),
+    BY_DTYPE(tensor_tflops, "e4m3", GPUOS_E4M3, false),
+    BY_DTYPE(code_tflops, "e4m3", GPUOS_E4M3, false),
+    BY_DTYPE(tensor_tflops, "e5m2", GPUOS_E5M2, false),
+    BY_DTYPE(code_tflops, "e5m2", GPUOS_E5M2, false),
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 
@@ -163,7 +165,7 @@ const gos_target_t *gos_target_read(gos_arena_t *arena, gos_diags_t *diags, uint
   read_figures(diags, root, target);
   bool sane = target->arch >= 70 && target->sm_count > 0 && target->sm_count <= GPUOS_MAX_SMS &&
               target->l2_tbps > 0 && target->margin >= 1 && target->clock_mhz > 0 &&
-              target->vector_gflops > 0 && target->special_gops > 0 && target->mma_share > 0 &&
+              target->vector_gflops > 0 && target->special_gops > 0 &&
               gos_curve_at(&target->read_tbps, 1e9) > 0;
   if (gos_diags_error_count(diags) == before && !sane)
     gos_error(diags, root->at, "target",

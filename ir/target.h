@@ -35,7 +35,7 @@ typedef struct gos_target {
   double sm_read_gbps;                     // the most one SM reads
   double l2_tbps;                          // all SMs together
   double tensor_tflops[GPUOS_DTYPE_COUNT]; // dense, sustained, by operand dtype; 0: not in hardware
-  double mma_share;                        // of tensor_tflops that our device code reaches
+  double code_tflops[GPUOS_DTYPE_COUNT];   // what our matmul reaches; 0: it runs on vector_gflops
   double vector_gflops;                    // fp32 outside the tensor cores, all SMs
   double special_gops;                     // exp, rsqrt ..., all SMs
   double unit_overhead_ns;                 // ticket, waits and signal of one tile

@@ -59,22 +59,26 @@ static gpuos_dtype_t operand_dtype(const gos_op_t *op) {
   return GPUOS_F32;
 }
 
-static terms_t terms_of(const gos_plan_t *plan, const gos_op_t *op) {
+static double least(double a, double b) { return a < b ? a : b; }
+
+// One unit while `sms` SMs run such units: they share bandwidth, and one SM takes no more than it
+// can.
+static terms_t terms_of(const gos_plan_t *plan, const gos_op_t *op, double sms) {
   const gos_target_t *t = plan->target;
   const gpuos_footprint_t *f = &op->op.footprint;
-  double sms = t->sm_count, plain = 0, special = 0;
+  double plain = 0, special = 0, most = t->sm_read_gbps * 1e-3;
   vector_work(op, &plain, &special);
-  double tensor =
-      op->op.kind == GPUOS_MATMUL ? t->tensor_tflops[operand_dtype(op)] * t->mma_share : 0;
-  if (op->op.kind == GPUOS_MATMUL && tensor == 0) tensor = t->vector_gflops * 1e-3 * 0.5;
-  // Rates are TB/s = bytes a picosecond, so bytes / (rate / sms) is ps; 1e-3 makes ns.
+  double tensor = op->op.kind == GPUOS_MATMUL ? t->code_tflops[operand_dtype(op)] : 0;
+  if (op->op.kind == GPUOS_MATMUL && tensor == 0)
+    tensor = t->vector_gflops * 1e-3 * 0.3; // fp32 FMA
+  // Rates are TB/s = bytes a picosecond, so bytes / rate is ps; 1e-3 makes ns.
   return (terms_t){
-      .hbm_ns = ((double)f->hbm_read_bytes / (gos_curve_at(&t->read_tbps, sms) / sms) +
-                 (double)f->hbm_write_bytes / (t->write_tbps / sms)) *
+      .hbm_ns = (f->hbm_read_bytes / least(gos_curve_at(&t->read_tbps, sms) / sms, most) +
+                 f->hbm_write_bytes / least(t->write_tbps / sms, most)) *
                 1e-3,
-      .l2_ns = (double)f->l2_read_bytes / (t->l2_tbps / sms) * 1e-3,
-      .tensor_ns = tensor > 0 ? (double)f->flops / (tensor / sms) * 1e-3 : 0,
-      .vector_ns = plain / (t->vector_gflops / sms) + special / (t->special_gops / sms),
+      .l2_ns = f->l2_read_bytes / least(t->l2_tbps / sms, most) * 1e-3,
+      .tensor_ns = tensor > 0 ? (double)f->flops / (tensor / t->sm_count) * 1e-3 : 0,
+      .vector_ns = (plain / t->vector_gflops + special / t->special_gops) * t->sm_count,
   };
 }
 
@@ -85,9 +89,19 @@ static double longest(const terms_t *t) {
 }
 
 uint32_t gos_bound_of(const gos_plan_t *plan, const gos_op_t *op) {
-  terms_t t = terms_of(plan, op);
+  terms_t t = terms_of(plan, op, plan->target->sm_count);
   double ns = plan->target->margin * (plan->target->unit_overhead_ns + longest(&t));
   return ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns + 1;
+}
+
+double gos_run_ns_of(const gos_plan_t *plan, const gos_op_t *op, double sms) {
+  terms_t t = terms_of(plan, op, sms);
+  double units = (double)gos_op_tiles(&op->op) * gpuos_op_slices(&op->op),
+         unit = plan->target->unit_overhead_ns + longest(&t);
+  // Units are handed out one by one: the last wave need not be full, but no operator is shorter
+  // than a tile.
+  double tile = unit * gpuos_op_slices(&op->op), all = units * unit / sms;
+  return units == 0 ? 0 : all > tile ? all : tile;
 }
 
 double gos_priced_cost_of(const gos_plan_t *plan, const gos_op_t *op) {
@@ -96,7 +110,7 @@ double gos_priced_cost_of(const gos_plan_t *plan, const gos_op_t *op) {
   double units = (double)gos_op_tiles(&op->op) * gpuos_op_slices(&op->op);
   // Written bytes are priced at the rate the whole chip would write them at, spread over the
   // operator's run time.
-  double seconds = units * gos_bound_of(plan, op) * 1e-9 / t->sm_count;
+  double seconds = gos_run_ns_of(plan, op, t->sm_count) * 1e-9;
   double write_gbps = seconds > 0 ? units * f->hbm_write_bytes / seconds * 1e-9 : 0;
   return units * (f->hbm_read_bytes * t->price_read +
                   f->hbm_write_bytes * gos_curve_at(&t->price_write, write_gbps) +
@@ -104,7 +118,7 @@ double gos_priced_cost_of(const gos_plan_t *plan, const gos_op_t *op) {
 }
 
 static void refuse(gos_plan_t *plan, const gos_op_t *op) {
-  terms_t t = terms_of(plan, op);
+  terms_t t = terms_of(plan, op, plan->target->sm_count);
   const char *reason = longest(&t) == t.hbm_ns      ? "HBM bytes"
                        : longest(&t) == t.l2_ns     ? "L2 bytes"
                        : longest(&t) == t.tensor_ns ? "tensor-core work"

@@ -75,11 +75,14 @@ static uint64_t tensor_flops(const gpuos_op_t *op, const gos_op_t *full, const g
 
 static uint32_t clamp(double bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes; }
 
-// Double-buffered operand tiles of one 64-byte K step, as the device code lays them out.
-static uint32_t shared_bytes(const gos_op_t *op) {
+// The ring of stages in which a matmul's operands arrive, as device/matmul.cuh lays it out:
+// 128-byte rows, up to eight stages, as many as there is room for.
+static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
   if (op->op.kind != GPUOS_MATMUL) return 0;
-  uint32_t weights = find(op, GPUOS_AS_W1) ? 2 : 1;
-  return 2 * (op->op.tile[1] + weights * op->op.tile[2]) * 64;
+  uint32_t rows = op->op.tile[1] + (find(op, GPUOS_AS_W1) ? 2 : 1) * op->op.tile[2];
+  uint32_t stage = rows * 128 * (rows <= 48 ? 4 : rows <= 128 ? 2 : 1);
+  uint32_t stages = (plan->target->smem_bytes - 2048) / stage;
+  return stage * (stages < 8 ? stages : 8);
 }
 
 gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op) {
@@ -108,7 +111,7 @@ gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op) {
   print.hbm_write_bytes = clamp(hbm_write);
   print.l2_read_bytes = clamp(l2_read);
   print.l2_kept_bytes = clamp(kept);
-  print.smem_bytes = shared_bytes(op);
+  print.smem_bytes = shared_bytes(plan, op);
   print.energy_uj = clamp(((double)print.flops * plan->target->pj_per_flop +
                            (hbm_read + hbm_write) * plan->target->pj_per_hbm_byte) *
                           1e-6);

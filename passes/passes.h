@@ -21,6 +21,8 @@ bool gos_pass_schedule(gos_plan_t *plan);
 // name.
 gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op);
 uint32_t gos_bound_of(const gos_plan_t *plan, const gos_op_t *op); // ns, from op->op.footprint
+double gos_run_ns_of(const gos_plan_t *plan, const gos_op_t *op,
+                     double sms); // predicted, alone on sms SMs
 double gos_priced_cost_of(const gos_plan_t *plan,
                           const gos_op_t *op); // of the whole operator, HBM-read bytes
 

@@ -43,12 +43,10 @@ static uint32_t fit_slice(const gos_plan_t *plan, gos_op_t *op) {
 }
 
 // Time of the operator alone on the chip, plus what its bytes cost a stream beside it.
-static double cost_of(const gos_plan_t *plan, const gos_op_t *op, uint32_t bound) {
-  double tiles = (double)gos_op_tiles(&op->op), sms = plan->target->sm_count;
-  double waves =
-      tiles <= sms ? 1 : tiles / sms; // handed out one by one, so the last wave is not a whole one
-  double alone = waves * gpuos_op_slices(&op->op) * bound;
-  return alone + gos_priced_cost_of(plan, op) / gos_curve_at(&plan->target->read_tbps, sms) * 1e-3;
+static double cost_of(const gos_plan_t *plan, const gos_op_t *op) {
+  double sms = plan->target->sm_count;
+  return gos_run_ns_of(plan, op, sms) +
+         gos_priced_cost_of(plan, op) / gos_curve_at(&plan->target->read_tbps, sms) * 1e-3;
 }
 
 static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
@@ -64,7 +62,7 @@ static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
       if (too_many || mostly_empty) continue;
       op->op.tile[1] = rows[m], op->op.tile[2] = cols[n];
       uint32_t bound = fit_slice(plan, op);
-      double cost = cost_of(plan, op, bound) * (bound > plan->budget_ns ? 1e6 : 1);
+      double cost = cost_of(plan, op) * (bound > plan->budget_ns ? 1e6 : 1);
       if (best.tile[0] && cost >= best_cost) continue;
       best = op->op, best_cost = cost;
     }

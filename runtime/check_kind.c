@@ -177,15 +177,19 @@ static bool type_fits(const gpuos_operand_t *x, type_t type) {
   return type == ANY || x->dtype == GPUOS_F32;
 }
 
+static const char *const wrong_dims[GPUOS_DIMS] = {
+    "does not fit the kind in dimension 0", "does not fit the kind in dimension 1",
+    "does not fit the kind in dimension 2", "does not fit the kind in dimension 3"};
+
 static bool check_rule(subject_t *s, const gpuos_operand_t *x) {
   const rule_t *rule = rules, *end = rules + sizeof(rules) / sizeof(*rules);
   while (rule < end && (rule->kind != s->op->kind || rule->as != x->as)) rule++;
   if (rule == end) return refuse(s, GOS_CHECK_operand, x, "is none of this kind's");
-  if (x->writes != rule->writes) return refuse(s, GOS_CHECK_operand, x, "is read or written");
+  if (x->writes != rule->writes)
+    return refuse(s, GOS_CHECK_operand, x, "is read but should be written, or the reverse");
   if (!type_fits(x, rule->type)) return refuse(s, GOS_CHECK_operand, x, "has another dtype");
   for (int d = 0; d < GPUOS_DIMS; d++)
-    if (!dim_fits(s, x, d, rule->dims[d]))
-      return refuse(s, GOS_CHECK_operand, x, "does not follow the iteration space");
+    if (!dim_fits(s, x, d, rule->dims[d])) return refuse(s, GOS_CHECK_operand, x, wrong_dims[d]);
   return true;
 }
 

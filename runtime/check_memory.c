@@ -179,15 +179,18 @@ static bool is_before(const memory_t *m, uint32_t counter) {
   return counter != GPUOS_NONE && gos_order_has(m->before, counter);
 }
 
-// Says which bytes are meant; `what` goes between the access and the place.
+// Says which access is meant and what is wrong with it; a number of GOS_INITIAL is left out.
 static bool blame(memory_t *m, gos_check_slug_t slug, const gpuos_operand_t *x, uint64_t lo,
                   const char *what, uint32_t number) {
   uint32_t op = (uint32_t)(m->op - m->check->ops);
-  char which[16] = "none";
-  if (number < GOS_INITIAL) snprintf(which, sizeof(which), "%u", number);
-  return gos_check_fail(m->check, slug, m->tile, "tile %u (%s) %s buffer '%s' at byte %llu, %s %s",
-                        m->tile, GOS_OP_NAME(m->check, op), x->writes ? "writes" : "reads",
-                        GOS_BUFFER_NAME(m->check, x->buffer), (unsigned long long)lo, what, which);
+  char which[16] = "";
+  if (number < GOS_INITIAL) snprintf(which, sizeof(which), " %u", number);
+  if (number == GPUOS_NONE) snprintf(which, sizeof(which), " none");
+  return gos_check_fail(m->check, slug, m->tile,
+                        "tile %u (%s) %s value %u %s buffer '%s' at byte %llu, %s%s", m->tile,
+                        GOS_OP_NAME(m->check, op), x->writes ? "writes" : "reads", x->value,
+                        x->writes ? "to" : "from", GOS_BUFFER_NAME(m->check, x->buffer),
+                        (unsigned long long)lo, what, which);
 }
 
 // Operand x in the tile being run.
@@ -218,8 +221,7 @@ static bool check_read(memory_t *m, const gpuos_operand_t *x, uint32_t i, uint32
     uint64_t lo = s->points[head < i ? i : head];
     if (!gos_check_spend(m->check, 1)) return false;
     if (state->value != x->value)
-      return blame(m, GOS_CHECK_read_before_write, x, lo, "where it does not find its value but",
-                   state->value);
+      return blame(m, GOS_CHECK_read_before_write, x, lo, "which holds value", state->value);
     if (!is_before(m, state->writer))
       return blame(m, GOS_CHECK_race, x, lo, "whose writer it does not wait for: counter",
                    state->writer);
@@ -295,8 +297,8 @@ static bool check_mark(memory_t *m, const gpuos_operand_t *x, uint32_t i, uint32
   const gos_space_t *s = &m->spaces[x->buffer];
   for (uint32_t base = i / 64 * 64; base < j; base += 64)
     if (s->marks[base / 64] & gos_space_mask(base, i, j))
-      return blame(m, GOS_CHECK_race, x, s->points[i],
-                   "near which it reads through another view: counter", GPUOS_NONE);
+      return blame(m, GOS_CHECK_race, x, s->points[i], "which it also reads through another view",
+                   GOS_INITIAL);
   return true;
 }
 

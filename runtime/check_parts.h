@@ -16,7 +16,7 @@
 #define GOS_CHECK_MAX_CELLS      (1ull << 24) // pieces that accesses cut the written buffers into
 #define GOS_CHECK_MAX_SETS       (1ull << 22) // different sets of readers
 #define GOS_CHECK_MAX_ORDER_BITS (1ull << 31) // of the happens-before relation: 256 MiB
-#define GOS_CHECK_MAX_WORK       (1ull << 31) // elementary steps: seconds
+#define GOS_CHECK_MAX_WORK       (1ull << 30) // elementary steps: at most some twenty seconds
 
 typedef enum gos_check_slug {
 #define SLUG(slug, what) GOS_CHECK_##slug,

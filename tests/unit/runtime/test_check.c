@@ -62,7 +62,8 @@ static gpuos_operand_t *operand(gos_tables_t *t, uint32_t op, gpuos_as_t as) {
   DEFECT(GEMM, operand, k_split_over_tiles, t->ops.at[1].tile[3] = 6)                              \
   DEFECT(GEMM, operand, empty_slice, t->ops.at[0].tile[3] = 12)                                    \
   DEFECT(GEMM, operand, batch_in_slices, t->ops.at[0].tile[0] = t->ops.at[0].extent[0] = 2;        \
-         operand(t, 0, GPUOS_AS_OUT)->extent[1] = 2)                                               \
+         operand(t, 0, GPUOS_AS_OUT)->extent[1] = 2; operand(t, 0, GPUOS_AS_OUT)->stride[1] = 96;  \
+         t->buffers.at[6].bytes = t->buffers.at[6].shape[0] = 768)                                 \
   DEFECT(GEMM, operand, follows_other, operand(t, 0, GPUOS_AS_X)->follows[2] = 2)                  \
   DEFECT(GEMM, operand, half_an_element, operand(t, 0, GPUOS_AS_X)->offset_bytes = 2)              \
   DEFECT(CHAIN, operand, written_onto_itself, operand(t, 0, GPUOS_AS_OUT)->stride[2] = 7)          \
