@@ -13,7 +13,10 @@ enum {
   MAX_ACCS = 32768, // accumulators of a matmul tile: 128 registers of each of 256 threads
   FP8_ARCH = 89,    // PTX ISA: fp8 conversions and mma
   LEAST_ARCH = 80,  // cp.async, bf16 mma
-  LABELS = 100,     // columns of generated text
+  ROW_BYTES = 128,  // device/matmul_warp.cuh: of k in a block
+  WARPS = 8,        // device/unit.cuh
+  STATIC_SMEM = 2048,
+  COLUMNS = 100, // of generated text
 };
 
 typedef struct instance {
@@ -126,18 +129,19 @@ static void add_operand(gos_text_t *text, const gos_op_t *op, gpuos_as_t as, con
                  dtype_names[x->dtype]);
 }
 
-static void add_constant(gos_text_t *text, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void add_constant(gos_text_t *text, const char *name, const char *format, ...) {
+// One line of named constants. Enumerators, because a static constexpr member would take space in
+// the cubin.
+static void add_constants(gos_text_t *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add_constants(gos_text_t *text, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  gos_text_add(text, "  static constexpr int %s = %s;\n", name,
-               gos_vformat(text->arena, format, args));
+  gos_text_add(text, "  enum { %s };\n", gos_vformat(text->arena, format, args));
   va_end(args);
 }
 
 static void add_run(gos_text_t *text, bool in_runs) {
-  add_constant(text, "RUN", "%d", in_runs ? RUN : 1);
+  add_constants(text, "RUN = %d", in_runs ? RUN : 1);
 }
 
 static void add_inputs(gos_text_t *text, const gos_op_t *op) {
@@ -166,7 +170,6 @@ static const char *float_text(gos_arena_t *arena, float value) {
 
 static const char *unary_call(uint8_t op) {
   switch (op) {
-  case GPUOS_CODE_NEG: return "-";
   case GPUOS_CODE_ABS: return "fabsf";
   case GPUOS_CODE_EXP: return "expf";
   case GPUOS_CODE_LOG: return "logf";
@@ -193,6 +196,7 @@ static const char *instruction(gos_arena_t *arena, const gpuos_code_t *code, con
                                const char *b) {
   const char *unary = unary_call(code->op), *sign = binary_sign(code->op);
   if (unary) return gos_format(arena, "%s(%s)", unary, a);
+  if (code->op == GPUOS_CODE_NEG) return gos_format(arena, "-%s", a);
   if (sign) return gos_format(arena, "%s %s %s", a, sign, b);
   if (code->op == GPUOS_CODE_MAX) return gos_format(arena, "fmaxf(%s, %s)", a, b);
   if (code->op == GPUOS_CODE_MIN) return gos_format(arena, "fminf(%s, %s)", a, b);
@@ -221,7 +225,8 @@ static void add_code(gos_text_t *text, const gos_op_t *op) {
     if (code[i].op == GPUOS_CODE_ACC || code[i].op == GPUOS_CODE_INPUT ||
         code[i].op == GPUOS_CODE_CONST)
       continue;
-    bool binary = code[i].op != GPUOS_CODE_ROUND && !unary_call(code[i].op);
+    bool binary =
+        code[i].op != GPUOS_CODE_ROUND && code[i].op != GPUOS_CODE_NEG && !unary_call(code[i].op);
     gos_text_add(text, "    const float %s = %s;\n", names[i],
                  instruction(arena, &code[i], names[code[i].a], binary ? names[code[i].b] : ""));
   }
@@ -278,18 +283,16 @@ static void add_matmul(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_NORM, "norm");
   add_operand(text, op, GPUOS_AS_OUT, "out");
   add_inputs(text, op);
-  add_constant(text, "TILE_M", "%u", tile_size(op->op.tile[1], 128));
-  add_constant(text, "TILE_N", "%u", tile_size(op->op.tile[2], 256));
-  add_constant(text, "X_ELEM", "%s", dtype_names[x]);
-  add_constant(text, "W_ELEM", "%s", dtype_names[w]);
+  add_constants(text, "TILE_M = %u, TILE_N = %u", tile_size(op->op.tile[1], 128),
+                tile_size(op->op.tile[2], 256));
+  add_constants(text, "X_ELEM = %s, W_ELEM = %s", dtype_names[x], dtype_names[w]);
   const char *w_copy = copy_of(op, GPUOS_AS_W0, w, 2);
   if (find(op, GPUOS_AS_W1) && strcmp(w_copy, copy_of(op, GPUOS_AS_W1, w, 2)))
     w_copy = "GPUOS_COPY_K";
-  add_constant(text, "X_COPY", "%s", copy_of(op, GPUOS_AS_X, x, 1));
-  add_constant(text, "W_COPY", "%s", w_copy);
+  add_constants(text, "X_COPY = %s, W_COPY = %s", copy_of(op, GPUOS_AS_X, x, 1), w_copy);
   const gpuos_operand_t *norm = find(op, GPUOS_AS_NORM);
-  if (norm) add_constant(text, "NORM_COPY", "%s", copy_of(op, GPUOS_AS_NORM, norm->dtype, 1));
-  add_constant(text, "STREAM", "%d", gpuos_op_grid(&op->op, 1) == 1);
+  if (norm) add_constants(text, "NORM_COPY = %s", copy_of(op, GPUOS_AS_NORM, norm->dtype, 1));
+  add_constants(text, "STREAM = %d", gpuos_op_grid(&op->op, 1) == 1);
   add_run(text, pointwise_runs(op, 2));
   add_expression(text, op);
 }
@@ -341,9 +344,8 @@ static void add_rope(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_X, "x");
   add_operand(text, op, GPUOS_AS_POS, "pos");
   add_operand(text, op, GPUOS_AS_OUT, "out");
-  add_constant(text, "HEAD_DIM", "%u", row_width(op));
-  add_constant(text, "NEIGHBOURS", "%u", op->op.params[1]);
-  add_constant(text, "SCALING", "%u", op->op.params[2]);
+  add_constants(text, "HEAD_DIM = %u, NEIGHBOURS = %u, SCALING = %u", row_width(op),
+                op->op.params[1], op->op.params[2]);
 }
 
 static void add_cache(gos_text_t *text, const gos_op_t *op) {
@@ -358,8 +360,7 @@ static void add_cache(gos_text_t *text, const gos_op_t *op) {
 static void add_kv_append(gos_text_t *text, const gos_op_t *op) {
   uint32_t head_dim = op->op.params[1];
   add_cache(text, op);
-  add_constant(text, "PAGE_SIZE", "%u", op->op.params[0]);
-  add_constant(text, "HEAD_DIM", "%u", head_dim);
+  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u", op->op.params[0], head_dim);
   add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }
 
@@ -369,17 +370,15 @@ static void add_attention(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_OUT, "out");
   add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
   add_cache(text, op);
-  add_constant(text, "PAGE_SIZE", "%u", page_size ? page_size : 1);
-  add_constant(text, "HEAD_DIM", "%u", head_dim);
-  add_constant(text, "GROUP", "%u", op->op.params[3]);
+  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u", page_size ? page_size : 1,
+                head_dim, op->op.params[3]);
   add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }
 
 static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
   add_operand(text, op, GPUOS_AS_OUT, "out");
-  add_constant(text, "HEAD_DIM", "%u", op->op.params[2]);
-  add_constant(text, "GROUP", "%u", op->op.params[3]);
+  add_constants(text, "HEAD_DIM = %u, GROUP = %u", op->op.params[2], op->op.params[3]);
 }
 
 typedef struct kind {
@@ -430,6 +429,17 @@ static bool runs_here(source_t *source, const gos_op_t *op) {
   return true;
 }
 
+// Shared memory of the fewest stages that overlap, as device/matmul.cuh lays them out.
+static uint32_t matmul_smem(const gos_op_t *op, uint32_t m, uint32_t n, uint32_t count) {
+  uint32_t x, w, rows = m + count * n, blocks = rows <= 48 ? 4 : rows <= 128 ? 2 : 1;
+  const gpuos_operand_t *norm = find(op, GPUOS_AS_NORM);
+  choose_elems(op, &x, &w);
+  uint32_t stage = rows * ROW_BYTES * blocks;
+  if (!norm) return 2 * stage + STATIC_SMEM;
+  uint32_t weights = ROW_BYTES * blocks / gpuos_dtype_bytes(x) * gpuos_dtype_bytes(norm->dtype);
+  return 2 * (stage + weights) + m * (WARPS + 1) * (uint32_t)sizeof(float) + STATIC_SMEM;
+}
+
 static bool matmul_fits(source_t *source, const gos_op_t *op) {
   const gpuos_op_t *o = &op->op;
   uint32_t m = tile_size(o->tile[1], 128), n = tile_size(o->tile[2], 256);
@@ -441,6 +451,12 @@ static bool matmul_fits(source_t *source, const gos_op_t *op) {
                   gos_format(source->arena, "a tile of %u x %u x %u has too many accumulators",
                              count, o->tile[1], o->tile[2]),
                   "at most 128 x 256, and 32768 in all with a second weight");
+  uint32_t smem = matmul_smem(op, m, n, count), room = source->plan->target->smem_bytes;
+  if (smem > room)
+    return refuse(source, op,
+                  gos_format(source->arena, "a tile of %u x %u takes %u bytes of shared memory", m,
+                             count * n, smem),
+                  gos_format(source->arena, "there are %u; choose a smaller tile", room));
   return true;
 }
 
@@ -520,7 +536,7 @@ static void add_labels(gos_text_t *text, const instance_t *instance) {
   size_t line = text->count;
   gos_text_add(text, "   ");
   for (size_t i = 0; i < instance->ops.count; i++) {
-    if (text->count - line > LABELS - 12) {
+    if (text->count - line > COLUMNS - 12) {
       gos_text_add(text, "\n   ");
       line = text->count - 3;
     }
@@ -529,13 +545,13 @@ static void add_labels(gos_text_t *text, const instance_t *instance) {
 }
 
 static void add_units(gos_text_t *text, const source_t *source) {
-  gos_text_add(text, "  static constexpr uint32_t SMEM_BYTES = gpuos_most_smem<");
+  gos_text_add(text, "  enum { SMEM_BYTES = gpuos_most_smem<");
   for (size_t i = 0; i < source->instances.count; i++) {
     const instance_t *instance = &source->instances.at[i];
     gos_text_add(text, "%s\n      gpuos_%s<%s_%u>", i ? "," : "", instance->kind, instance->kind,
                  instance->number);
   }
-  gos_text_add(text, ">();\n");
+  gos_text_add(text, ">() };\n");
 }
 
 static void add_program(gos_text_t *text, const source_t *source) {

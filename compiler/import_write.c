@@ -151,16 +151,23 @@ static void add_tensors(gos_text_t *out, const gos_import_t *m) {
 
 enum { LAYER = 6, TOP = 2 }; // columns of indent
 
+// The residual stream x is kept in f32: rounded to bf16 after every layer, SmolLM2 leaves the fp32
+// reference's greedy tokens where the two best logits are more than a tie apart. `dtype: ` of what
+// is computed from it, "" for f32 models.
+static const char *narrow(gos_text_t *out, const gos_import_t *m) {
+  return strcmp(m->dtype, "f32") ? gos_format(out->arena, "dtype: %s, ", m->dtype) : "";
+}
+
 static void add_norm(gos_text_t *out, const gos_import_t *m, const char *x, const char *part,
                      const char *result) {
-  add_op(out, LAYER, "rmsnorm", "x: %s, weight: \"model.layers.{i}.%s.weight\", eps: %s, out: %s",
-         x, part, m->rms_norm_eps, result);
+  add_op(out, LAYER, "rmsnorm", "x: %s, weight: \"model.layers.{i}.%s.weight\", eps: %s, %sout: %s",
+         x, part, m->rms_norm_eps, strcmp(x, "x") ? "" : narrow(out, m), result);
 }
 
 static void add_matmul(gos_text_t *out, const char *x, const char *part, bool bias, const char *add,
                        const char *result) {
   const char *b = bias ? gos_format(out->arena, "bias: \"model.layers.{i}.%s.bias\", ", part) : "";
-  const char *a = add ? gos_format(out->arena, "add: %s, ", add) : "";
+  const char *a = add ? gos_format(out->arena, "add: %s, dtype: f32, ", add) : "";
   add_op(out, LAYER, "matmul",
          "x: %s, w: \"model.layers.{i}.%s.weight\", transpose_w: true, %s%s"
          "out: %s",
@@ -214,10 +221,11 @@ static void add_layer(gos_text_t *out, const gos_import_t *m) {
 
 static void add_ops(gos_text_t *out, const gos_import_t *m) {
   gos_text_add(out, "\nops:\n");
-  add_op(out, TOP, "embedding", "ids: token, table: model.embed_tokens.weight, out: x");
+  add_op(out, TOP, "embedding", "ids: token, table: model.embed_tokens.weight, dtype: f32, out: x");
   gos_text_add(out, "  - repeat: L\n    index: i\n    ops:\n");
   add_layer(out, m);
-  add_op(out, TOP, "rmsnorm", "x: x, weight: model.norm.weight, eps: %s, out: h", m->rms_norm_eps);
+  add_op(out, TOP, "rmsnorm", "x: x, weight: model.norm.weight, eps: %s, %sout: h", m->rms_norm_eps,
+         narrow(out, m));
   if (m->tie_word_embeddings) gos_text_add(out, "  # the embedding is the head too\n");
   add_op(out, TOP, "matmul", "x: h, w: %s, transpose_w: true, dtype: f32, out: logits",
          m->tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");

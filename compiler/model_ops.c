@@ -182,7 +182,9 @@ static void unknown_op(gos_model_t *m, const gos_yaml_t *node) {
 static bool step(gos_model_t *m, gos_loc_t at) {
   if (m->stopped) return false;
   if (m->op_count < GOS_MAX_OPS && ++m->steps < GOS_MAX_STEPS) return true;
-  gos_model_error(m, at, "repeat", "more than %d operators, repeats unrolled", GOS_MAX_OPS);
+  bool ops = m->op_count == GOS_MAX_OPS;
+  gos_model_error(m, at, "repeat", "more than %d %s, repeats unrolled",
+                  ops ? GOS_MAX_OPS : GOS_MAX_STEPS, ops ? "operators" : "repetitions");
   m->stopped = true;
   return false;
 }
