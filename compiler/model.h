@@ -9,7 +9,7 @@
 #define GOS_COMPILER_MODEL_H_
 
 #include "compiler.h"
-#include "yaml.h"
+#include "yaml_tree.h"
 
 #define GOS_NO_DECL SIZE_MAX
 

@@ -47,12 +47,15 @@ MlirBlock gos_graph_begin(gos_ir_t *ir, const char *name, gos_loc_t at,
   return block;
 }
 
-static int64_t argument_named(gos_ir_t *ir, MlirOperation func, const char *name) {
-  intptr_t count =
-      mlirBlockGetNumArguments(mlirRegionGetFirstBlock(mlirOperationGetRegion(func, 0)));
-  for (intptr_t i = 0; i < count; i++)
-    if (!strcmp(gos_arg_string(ir, func, i, "gpuos.name"), name)) return i;
-  return -1;
+// The argument that a written state is the new content of.
+static int64_t state_argument(gos_ir_t *ir, MlirOperation func, const char *name) {
+  MlirAttribute dicts = mlirOperationGetAttributeByName(func, gos_ref("arg_attrs"));
+  for (intptr_t i = 0; i < mlirArrayAttrGetNumElements(dicts); i++) {
+    MlirAttribute own = mlirDictionaryAttrGetElementByName(mlirArrayAttrGetElement(dicts, i),
+                                                           gos_ref("gpuos.name"));
+    if (gos_ref_is(mlirStringAttrGetValue(own), name)) return i;
+  }
+  GOS_BUG("state '%s' of graph '%s' is no argument", name, gos_func_string(ir, func, "sym_name"));
 }
 
 static void set_attr(gos_ir_t *ir, MlirOperation op, const char *name, MlirAttribute value) {
@@ -74,10 +77,13 @@ void gos_graph_end(gos_ir_t *ir, MlirOperation func, const char *graph_class, in
   for (intptr_t i = 0; i < args; i++) types[i] = mlirValueGetType(mlirBlockGetArgument(block, i));
   for (size_t i = 0; i < count; i++) {
     types[(size_t)args + i] = gos_tensor_type(ir, &decls[i].shape);
-    MlirNamedAttribute attrs[] = {
-        gos_named(ir->mlir, "gpuos.name", string_attr(ir, decls[i].name)),
-        gos_named(ir->mlir, "gpuos.state", int_attr(ir, argument_named(ir, func, decls[i].name)))};
-    dicts[i] = mlirDictionaryAttrGet(ir->mlir, decls[i].role == GPUOS_STATE ? 2 : 1, attrs);
+    bool state = decls[i].role == GPUOS_STATE;
+    MlirNamedAttribute attrs[2] = {
+        gos_named(ir->mlir, "gpuos.name", string_attr(ir, decls[i].name))};
+    if (state)
+      attrs[1] =
+          gos_named(ir->mlir, "gpuos.state", int_attr(ir, state_argument(ir, func, decls[i].name)));
+    dicts[i] = mlirDictionaryAttrGet(ir->mlir, state ? 2 : 1, attrs);
   }
   set_attr(
       ir, func, "function_type",

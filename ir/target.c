@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "embed.h"
-#include "yaml.h"
+#include "yaml_tree.h"
 
 double gos_curve_at(const gos_curve_t *curve, double x) {
   if (curve->count == 0) return 0;

@@ -97,26 +97,29 @@ typedef struct touch {
 } touch_t;
 typedef GOS_ARRAY(touch_t) touches_t;
 
+// What the consumer's reads say about how the producer's tiles should be counted.
+static void note_reader(gos_plan_t *plan, gos_sync_t *syncs, const gos_edge_t *edge) {
+  gos_op_t *producer = &plan->ops.at[edge->producer], *consumer = &plan->ops.at[edge->consumer];
+  unsigned keys = keys_of(consumer, &consumer->operands[edge->read], producer,
+                          &producer->operands[edge->written]);
+  syncs[edge->producer].keys |= keys;
+  syncs[edge->producer].read_whole |= keys == 0;
+}
+
 static void add_edge(gos_plan_t *plan, gos_edges_t *edges, gos_sync_t *syncs, const touch_t *from,
                      const touch_t *to) {
-  gos_op_t *producer = &plan->ops.at[from->op], *consumer = &plan->ops.at[to->op];
   gos_edge_t edge = {
       .consumer = to->op, .producer = from->op, .read = to->operand, .written = from->operand};
   edge.exact = from->writes && !to->writes;
-  for (size_t e = edges->first[to->op]; e < edges->list.count;
-       e++) { // one edge of a kind is enough
+  syncs[from->op].waited_for = true;
+  if (edge.exact) note_reader(plan, syncs, &edge);
+  for (size_t e = edges->first[to->op]; e < edges->list.count; e++) {
     gos_edge_t *old = &edges->list.at[e];
-    if (old->producer == edge.producer && !old->exact) return;
-    if (old->producer == edge.producer && !edge.exact) {
-      old->exact = false;
-      return;
-    }
+    if (old->producer != edge.producer || (old->exact && edge.exact)) continue;
+    old->exact = false; // one edge that needs everything stands for all between the two
+    return;
   }
   *gos_push(plan->ir->scratch, &edges->list) = edge;
-  syncs[from->op].waited_for = true;
-  if (edge.exact)
-    syncs[from->op].keys |= keys_of(consumer, &consumer->operands[to->operand], producer,
-                                    &producer->operands[from->operand]);
 }
 
 // A reader waits for the writers of its tensor: those waited for whatever the bytes held before. A

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "yaml.h"
+#include "yaml_tree.h"
 
 static gos_arena_t *arena;
 static gos_diags_t *diags;

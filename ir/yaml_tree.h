@@ -1,11 +1,11 @@
-// yaml.h: a strict YAML tree in which every node knows its place.
+// yaml_tree.h: a strict YAML tree in which every node knows its place.
 //
 // Used by the model front end and by target descriptions. Stricter than YAML: one document, scalar
 // unique keys, no anchors, aliases, tags or NUL bytes; limits on depth (32), nodes (1 Mi), bytes
 // (16 MiB) and bytes of a scalar (4096). libyaml's event interface, so hostile nesting stops at the
 // limit. Nodes live in the arena.
-#ifndef GOS_IR_YAML_H_
-#define GOS_IR_YAML_H_
+#ifndef GOS_IR_YAML_TREE_H_
+#define GOS_IR_YAML_TREE_H_
 
 #include "diag.h"
 
@@ -33,4 +33,4 @@ bool gos_yaml_int(const gos_yaml_t *node, int64_t *out_value);
 bool gos_yaml_float(const gos_yaml_t *node, double *out_value);
 bool gos_yaml_bool(const gos_yaml_t *node, bool *out_value); // true, false
 
-#endif // GOS_IR_YAML_H_
+#endif // GOS_IR_YAML_TREE_H_

@@ -1,12 +1,12 @@
-// yaml.c: libyaml's events into a tree, everything we do not accept refused at its place.
-#include "yaml.h"
+// yaml_tree.c: libyaml's events into a tree, everything we do not accept refused at its place.
+#include "yaml_tree.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 // libyaml's header, not our own of the same name, which -I of this folder would find first.
-#include <../include/yaml.h>
+#include <yaml.h>
 
 enum { MAX_DEPTH = 32, MAX_NODES = 1 << 20, MAX_BYTES = 16 << 20, MAX_SCALAR = 4096 };
 
