@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// libyaml's header, not our own of the same name, which -I of this folder would find first.
 #include <yaml.h>
 
 enum { MAX_DEPTH = 32, MAX_NODES = 1 << 20, MAX_BYTES = 16 << 20, MAX_SCALAR = 4096 };

@@ -13,6 +13,9 @@
 //   works before it can be taken back counter    signalled once by each of its tiles, waited for at
 //   its full count
 //
+// Tickets run over all graphs of a table in one order, and the proof assumes that order. Reserved
+// fields are 0.
+//
 // Because every operand says which iteration dimensions it follows, the bytes a tile touches are a
 // function of the table alone: gpuos_tile_box and gpuos_operand_box below. Footprints, dependences
 // and the safety proof all use it.
@@ -132,12 +135,13 @@ typedef enum gpuos_kind {
   // (0 without CACHE); 5 = u32 causal.
   GPUOS_ATTENTION,
   // [1, row, kv head, 1] merges PARTIAL [row, kv head, split, group * (head_dim + 2)] f32 in split
-  // order: for each
-  // query of the group head_dim weighted sums, the running maximum, the sum of exponentials.
-  // params: 2, 3 as above.
+  // order. For each query
+  // of the group: head_dim weighted sums, their running maximum, the sum of exponentials; an empty
+  // split has maximum
+  // minus infinity and sum 0. params: 2, 3 as above.
   GPUOS_ATTENTION_COMBINE,
-  // [d0, d1, row, 1] OUT i32 = index of the largest X[..,row,:], the lowest one of equals, NaN
-  // never.
+  // [d0, d1, row, 1] OUT [1, d0, d1, row] i32 = index of the largest X[..,row,:], the lowest one of
+  // equals, NaN never.
   GPUOS_ARGMAX,
   GPUOS_KIND_COUNT
 } gpuos_kind_t;
@@ -235,6 +239,9 @@ typedef struct gpuos_buffer {
 
 // A view: element (i0..i3) lies at offset_bytes + sum(i * stride) * sizeof(dtype). Leading
 // dimensions that a tensor lacks have extent 1, stride 0 and follow GPUOS_ALL.
+// A tile may overwrite bytes that it reads only through one and the same view: an element, or what
+// it is computed from in the same row, is read before it is written. Several operators may write
+// parts of one value.
 typedef struct gpuos_operand {
   uint8_t as;     // gpuos_as_t
   uint8_t dtype;  // gpuos_dtype_t
@@ -266,8 +273,12 @@ typedef struct gpuos_op {
   uint16_t operand_count;
   uint32_t first_operand;
   uint32_t extent[GPUOS_DIMS]; // iteration space; 0 anywhere: no tiles
-  uint32_t tile[GPUOS_DIMS];   // of one tile; the grid is ceil(extent / tile), ragged at the edges
-  uint32_t slice; // dimension 3 of one unit; a tile has ceil(tile[3] / slice) units, at least 1
+  // Of one tile; the grid is ceil(extent / tile), ragged at the edges. A matmul's tile covers all
+  // of k.
+  uint32_t tile[GPUOS_DIMS];
+  // Dimension 3 of one unit: a tile has ceil(tile[3] / slice) units, at least 1. Only a matmul
+  // without NORM is sliced, and its tile then has one batch.
+  uint32_t slice;
   uint32_t park_bytes; // accumulators between two units of a tile: f32 [j, tile m, tile n]; 0 if
                        // never sliced
   uint32_t bound_ns;   // run time of one unit, paused time excluded
@@ -372,7 +383,8 @@ typedef enum gpuos_command {
 
 typedef enum gpuos_fault {
   GPUOS_FAULT_NONE,
-  GPUOS_FAULT_STALL, // a wait outlived its limit: a = counter, b = expected, c = found
+  GPUOS_FAULT_STALL, // a wait outlived its limit (the CPU device names the lowest such ticket, the
+                     // cause): a = counter, b = expected, c = found
   GPUOS_FAULT_INDEX, // a unit met an index outside its table: a = operand's gpuos_as_t, b = index,
                      // c = limit
 } gpuos_fault_t;
@@ -422,7 +434,8 @@ typedef struct gpuos_park {
 GPUOS_STATIC_ASSERT(sizeof(gpuos_park_t) == 16, "park");
 
 #define GPUOS_HASH_START 0xcbf29ce484222325u
-// FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is check.c's work.
+// FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is
+// check.c's work.
 GPUOS_INLINE uint64_t gpuos_hash_add(uint64_t hash, const void *data, uint64_t bytes) {
   const unsigned char *p = (const unsigned char *)data;
   for (uint64_t i = 0; i < bytes; i++) hash = (hash ^ p[i]) * 0x100000001b3u;

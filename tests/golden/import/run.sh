@@ -5,7 +5,7 @@
 #   tests/golden/import/run.sh path/to/gpuosc --update   # takes what it writes as expected
 #
 # NAME.json is a config, NAME.args its options if it has any. NAME.yaml is the expected graph, or
-# NAME.err the expected refusal.
+# NAME.err the expected refusal. Prints "pass NAME" or "FAIL NAME", with why, for each.
 set -u
 gpuosc=$(command -v "$1") || exit 2
 gpuosc=$(realpath "$gpuosc")
@@ -13,12 +13,21 @@ cd "$(dirname "$0")" || exit 2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failed=0
+good=true # the case at hand
 
-same() { # expected, produced, name
+wrong() { # why
+  echo "$1"
+  good=false
+}
+
+same() { # expected, produced
   if [ "${update:-}" ]; then cp "$2" "$1"; fi
-  diff -u "$1" "$2" && return
-  echo "FAIL  $3"
-  failed=1
+  diff -u "$1" "$2" || wrong "$1 was expected"
+}
+
+verdict() { # name; ends a case
+  if $good; then echo "pass  $1"; else echo "FAIL  $1"; failed=1; fi
+  good=true
 }
 
 [ "${2:-}" = --update ] && update=1
@@ -31,27 +40,29 @@ for config in *.json; do
   "$gpuosc" import "$config" -o "$out" $arguments 2>"$folder/err"
   status=$?
   if [ -f "$out" ]; then
-    same "$name.yaml" "$out" "$name"
-    [ $status -eq 0 ] || { echo "FAIL  $name: status $status"; failed=1; }
-    [ ! -s "$folder/err" ] || { echo "FAIL  $name: not silent"; failed=1; }
-    [ ! -f "$name.err" ] || { echo "FAIL  $name: not refused"; failed=1; }
+    same "$name.yaml" "$out"
+    [ $status -eq 0 ] || wrong "status $status"
+    [ ! -s "$folder/err" ] || wrong "not silent"
+    [ ! -f "$name.err" ] || wrong "not refused"
   else
-    same "$name.err" "$folder/err" "$name"
-    [ $status -eq 1 ] || { echo "FAIL  $name: status $status"; failed=1; }
-    [ ! -f "$name.yaml" ] || { echo "FAIL  $name: nothing written"; failed=1; }
+    same "$name.err" "$folder/err"
+    [ $status -eq 1 ] || wrong "status $status"
+    [ ! -f "$name.yaml" ] || wrong "nothing written"
   fi
+  verdict "$name"
 done
 
 # The examples say what import says; only their first lines are their own.
 for pair in llama-3.1-8b:llama_3_1_8b llama-3.2-1b:llama_3_2_1b smollm2-135m:smollm2_135m; do
   sed -n '/^dims:/,$p' "${pair%:*}.yaml" >"$folder/import"
   sed -n '/^dims:/,$p' "../../../examples/${pair#*:}.yaml" >"$folder/example"
-  diff -u "$folder/import" "$folder/example" || { echo "FAIL  ${pair#*:}.yaml"; failed=1; }
+  diff -u "$folder/import" "$folder/example" || wrong "the example says something else"
+  verdict "${pair#*:}.yaml"
 done
 
 # An older file stays when the import fails, and nothing is left beside it.
 mkdir "$folder/whole" && echo old >"$folder/whole/model.yaml"
 "$gpuosc" import gemma.json -o "$folder/whole/model.yaml" 2>/dev/null
-[ "$(cat "$folder/whole/"*)" = old ] ||
-  { echo "FAIL  an import that fails touches the old file"; failed=1; }
+[ "$(cat "$folder/whole/"*)" = old ] || wrong "touched"
+verdict "an import that fails leaves the old file"
 exit $failed

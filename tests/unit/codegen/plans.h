@@ -16,8 +16,9 @@ typedef struct chip {
 // Shared memory of a CTA: CUDA C++ Programming Guide, technical specifications by compute
 // capability.
 static const chip_t chips[] = {
-    {"h200", "sm_90a", 90, 232448},   {"a100", "sm_80", 80, 166912}, {"l40s", "sm_89", 89, 101376},
-    {"b200", "sm_100a", 100, 232448}, {"rtx", "sm_120a", 120, 101376},
+    {"h200", "sm_90a", 90, 232448},  {"a100", "sm_80", 80, 166912},
+    {"l40s", "sm_89", 89, 101376},   {"b200", "sm_100a", 100, 232448},
+    {"rtx", "sm_120a", 120, 101376},
 };
 enum { CHIPS = sizeof chips / sizeof *chips };
 
@@ -120,8 +121,7 @@ static inline void add_cache_views(gos_op_t *op, uint32_t rows, uint32_t row_dim
 }
 
 static inline void add_kv_append(gos_plan_t *plan, uint32_t rows) {
-  gos_op_t *op =
-      add_op(plan, GPUOS_KV_APPEND, DIMS(1, 1, KV_HEADS, 1), DIMS(1, 1, 1, 1));
+  gos_op_t *op = add_op(plan, GPUOS_KV_APPEND, DIMS(1, 1, KV_HEADS, 1), DIMS(1, 1, 1, 1));
   op->op.params[0] = PAGE, op->op.params[1] = HEAD_DIM;
   add_view(op, GPUOS_AS_K, GPUOS_BF16, DIMS(1, rows, KV_HEADS, HEAD_DIM), DIMS(ALL, ALL, 2, ALL));
   add_view(op, GPUOS_AS_V, GPUOS_BF16, DIMS(1, rows, KV_HEADS, HEAD_DIM), DIMS(ALL, ALL, 2, ALL));
@@ -138,8 +138,7 @@ static inline void set_attention(gos_op_t *op, uint32_t page_size, uint32_t spli
 // Paged, in two splits, and their merge.
 static inline void add_paged_attention(gos_plan_t *plan, uint32_t rows) {
   const uint32_t group = HEADS / KV_HEADS, splits = 2;
-  gos_op_t *op =
-      add_op(plan, GPUOS_ATTENTION, DIMS(1, rows, KV_HEADS, splits), DIMS(1, 1, 1, 1));
+  gos_op_t *op = add_op(plan, GPUOS_ATTENTION, DIMS(1, rows, KV_HEADS, splits), DIMS(1, 1, 1, 1));
   set_attention(op, PAGE, CONTEXT_PAGES * PAGE / splits);
   add_view(op, GPUOS_AS_PARTIAL, GPUOS_F32, DIMS(rows, KV_HEADS, splits, group * (HEAD_DIM + 2)),
            DIMS(1, 2, 3, ALL));
@@ -175,8 +174,8 @@ static inline void add_rope(gos_plan_t *plan, uint32_t rows, uint32_t scaling) {
   add_view(op, GPUOS_AS_POS, GPUOS_I32, DIMS(1, 1, 1, rows), DIMS(ALL, ALL, ALL, 1));
 }
 
-static inline void add_rows(gos_plan_t *plan, gpuos_kind_t kind, gpuos_dtype_t dtype,
-                            uint32_t rows, uint32_t width) {
+static inline void add_rows(gos_plan_t *plan, gpuos_kind_t kind, gpuos_dtype_t dtype, uint32_t rows,
+                            uint32_t width) {
   gos_op_t *op = add_op(plan, kind, DIMS(1, 1, rows, 1), DIMS(1, 1, 1, 1));
   if (kind == GPUOS_ARGMAX)
     add_view(op, GPUOS_AS_OUT, GPUOS_I32, DIMS(1, 1, 1, rows), DIMS(ALL, 0, 1, 2));
@@ -188,8 +187,7 @@ static inline void add_rows(gos_plan_t *plan, gpuos_kind_t kind, gpuos_dtype_t d
 }
 
 static inline void add_embedding(gos_plan_t *plan, uint32_t rows, uint32_t vocab, uint32_t width) {
-  gos_op_t *op =
-      add_op(plan, GPUOS_EMBEDDING, DIMS(1, 1, rows, width), DIMS(1, 1, 1, width));
+  gos_op_t *op = add_op(plan, GPUOS_EMBEDDING, DIMS(1, 1, rows, width), DIMS(1, 1, 1, width));
   add_view(op, GPUOS_AS_OUT, GPUOS_BF16, DIMS(1, 1, rows, width), DIMS(ALL, ALL, 2, 3));
   add_view(op, GPUOS_AS_TABLE, GPUOS_BF16, DIMS(1, 1, vocab, width), DIMS(ALL, ALL, ALL, 3));
   add_view(op, GPUOS_AS_IDS, GPUOS_I32, DIMS(1, 1, 1, rows), DIMS(ALL, ALL, ALL, 2));
