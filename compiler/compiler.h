@@ -7,8 +7,7 @@
 
 #include "ir.h"
 
-// ---- options.c
-// ------------------------------------------------------------------------------------
+// ---- options.c ----------------------------------------------------------------------------------
 
 typedef struct gos_dim_override {
   const char *name;
@@ -16,16 +15,14 @@ typedef struct gos_dim_override {
   bool used; // set by the front end; one that no graph names is an error of the command line
 } gos_dim_override_t;
 
-// ---- model.c: model.yaml -> a graph in ir->module
-// ---------------------------------------------------
+// ---- model.c: model.yaml -> a graph in ir->module -----------------------------------------------
 
 // Reads one registered YAML file and appends its graph to the module. Overrides replace values of
 // `dims:`. Reports all errors of the file; false if there were any.
 bool gos_model_read(gos_ir_t *ir, uint16_t file, gos_dim_override_t *overrides,
                     size_t override_count);
 
-// ---- dims.c: "(H + 2 * KV) * HD"
-// ---------------------------------------------------------------------
+// ---- dims.c: "(H + 2 * KV) * HD" ----------------------------------------------------------------
 
 typedef struct gos_dim {
   const char *name;
@@ -37,8 +34,7 @@ typedef GOS_ARRAY(gos_dim_t) gos_dims_t;
 bool gos_dim_eval(gos_ir_t *ir, const gos_dims_t *dims, gos_loc_t at, const char *text,
                   int64_t *out_value);
 
-// ---- expr.c: "silu(g) * u" -> a pointwise body
-// -------------------------------------------------------
+// ---- expr.c: "silu(g) * u" -> a pointwise body --------------------------------------------------
 
 // Parses a pointwise expression whose free names are `names`, in that order the body's arguments;
 // every name must be used. Returns the body's symbol, NULL after an error ([expr], [expr-name],
@@ -46,8 +42,7 @@ bool gos_dim_eval(gos_ir_t *ir, const gos_dims_t *dims, gos_loc_t at, const char
 const char *gos_expr_parse(gos_ir_t *ir, gos_loc_t at, const char *text, size_t count,
                            const char *const *names);
 
-// ---- import.c
-// -----------------------------------------------------------------------------------------
+// ---- import.c -----------------------------------------------------------------------------------
 
 int gos_import(int argc, char **argv); // `gpuosc import ...`; the process's exit code
 

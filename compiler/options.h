@@ -36,13 +36,11 @@ enum { GOS_EXIT_OK = 0, GOS_EXIT_FAILED = 1, GOS_EXIT_USAGE = 2 };
 bool gos_options_parse(gos_arena_t *arena, int argc, char **argv, gos_options_t *out_options);
 void gos_options_print_usage(FILE *out);
 
-// ---- pipeline.c
-// -----------------------------------------------------------------------------------
+// ---- pipeline.c ---------------------------------------------------------------------------------
 int gos_compile(gos_arena_t *arena, gos_options_t *options); // an exit code
 extern const char *const gos_stage_names[];                  // ends with NULL
 
-// ---- report.c: --report
-// -----------------------------------------------------------------------------
+// ---- report.c: --report -------------------------------------------------------------------------
 void gos_report_print(const gos_plan_t *plan, FILE *out);
 
 #endif // GOS_COMPILER_OPTIONS_H_

@@ -1,8 +1,9 @@
 // pipeline.c: the whole compiler, in order.
 //
 //   model.yaml --model--> dialect --legalize, fuse--> dialect --lower--> plan
-//   plan --tile, footprint, bound, memory, schedule--> plan --table--> schedule table --check-->
-//   proven table plan --codegen--> CUDA C++ --NVRTC--> cubin, the table inside
+//   plan --tile, footprint, bound, memory, schedule--> plan --table--> schedule table
+//   schedule table --check--> proven table
+//   plan --codegen--> CUDA C++ --NVRTC--> cubin, the table inside
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,8 +23,7 @@ typedef struct compilation {
   GOS_ARRAY(const char *) files; // read, for -MD
 } compilation_t;
 
-// ---- the stages
-// --------------------------------------------------------------------------------------------------------
+// ---- the stages ---------------------------------------------------------------------------------
 
 static bool read_models(compilation_t *c);
 static bool find_target(compilation_t *c);
@@ -90,8 +90,7 @@ const char *const gos_stage_names[] = {"model",     "legalize", "fuse",   "lower
                                        "footprint", "bound",    "memory", "schedule", "table",
                                        "check",     "codegen",  "nvrtc",  NULL};
 
-// ---- input
-// ---------------------------------------------------------------------------------------------------------------
+// ---- input --------------------------------------------------------------------------------------
 
 static bool read_file(compilation_t *c, const char *path, uint16_t *out_file) {
   FILE *in = fopen(path, "rb");
@@ -152,8 +151,7 @@ static bool find_target(compilation_t *c) {
   return c->plan.target != NULL;
 }
 
-// ---- output
-// --------------------------------------------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static void show(compilation_t *c, int what, FILE *out) {
   if (what == DIALECT)
@@ -199,8 +197,7 @@ static bool write_dependencies(compilation_t *c) {
   return gos_artefact_write(c->ir, c->options->dep_file, (gos_bytes_t){text.at, text.count});
 }
 
-// ---- the pipeline
-// ------------------------------------------------------------------------------------------------------------------
+// ---- the pipeline -------------------------------------------------------------------------------
 
 static double now_ms(void) {
   struct timespec t;

@@ -74,8 +74,7 @@ MlirValue gos_body_round(gos_body_t *body, gpuos_dtype_t dtype, MlirValue a) {
   return append(body, "arith.extf", 1, &narrow, mlirF32TypeGet(body->ir->mlir), NULL);
 }
 
-// ---- walking a body in order, values numbered
-// --------------------------------------------------------------
+// ---- walking a body in order, values numbered ---------------------------------------------------
 
 static MlirBlock block_of(MlirOperation func) {
   return mlirRegionGetFirstBlock(mlirOperationGetRegion(func, 0));
@@ -116,6 +115,15 @@ MlirValue gos_body_inline(gos_body_t *body, MlirOperation from, const MlirValue 
     *gos_push(arena, &bindings) =
         (binding_t){.from = mlirOperationGetResult(op, 0), .to = mlirOperationGetResult(copy, 0)};
   }
+}
+
+size_t gos_body_length(MlirOperation func) {
+  size_t count = 0;
+  if (mlirOperationIsNull(func)) return 0;
+  for (MlirOperation op = mlirBlockGetFirstOperation(block_of(func)); !mlirOperationIsNull(op);
+       op = mlirOperationGetNextInBlock(op))
+    count++; // the return may take one, too
+  return count;
 }
 
 const char *gos_body_end(gos_body_t *body, MlirValue result) {

@@ -19,8 +19,7 @@
 #include "gpuos_abi.h"
 #include "names.h"
 
-// ---- the operator table (ops.c)
-// -------------------------------------------------------------------
+// ---- the operator table (ops.c) -----------------------------------------------------------------
 
 enum { GOS_MAX_PARAMS = 24, GOS_MAX_INS = 24, GOS_MAX_RESULTS = 2, GOS_LIST_ROOM = 8 };
 
@@ -63,8 +62,7 @@ const gos_op_spec_t *gos_op_spec(const char *name); // NULL if none
 void gos_ops_print(FILE *out);                      // the reference page, Markdown
 char *gos_ops_irdl(gos_arena_t *arena);             // the dialect, IRDL text
 
-// ---- a compilation's IR (dialect.c)
-// ---------------------------------------------------------------
+// ---- a compilation's IR (dialect.c) -------------------------------------------------------------
 
 typedef struct gos_ir {
   gos_arena_t *arena, *scratch;
@@ -86,8 +84,7 @@ void gos_ir_print(gos_ir_t *ir, bool locations, FILE *out);
 // is a bug.
 bool gos_ir_verify(gos_ir_t *ir);
 
-// ---- places
-// -----------------------------------------------------------------------------------------
+// ---- places -------------------------------------------------------------------------------------
 
 // Location of an operator; keys[i] with at[i] places its parameters.
 MlirLocation gos_loc_make(gos_ir_t *ir, gos_loc_t op, size_t count, const char *const *keys,
@@ -97,8 +94,7 @@ gos_loc_t gos_op_place(gos_ir_t *ir, MlirOperation op, const char *key);
 gos_loc_t gos_value_place(gos_ir_t *ir,
                           MlirValue value); // where an argument is declared or a result's op stands
 
-// ---- types
-// ------------------------------------------------------------------------------------------
+// ---- types --------------------------------------------------------------------------------------
 
 MlirType gos_dtype_type(gos_ir_t *ir, gpuos_dtype_t dtype);
 bool gos_type_dtype(MlirType scalar, gpuos_dtype_t *out_dtype); // false: no dtype of ours
@@ -164,8 +160,7 @@ size_t gos_op_ints(MlirOperation op, const char *param, int64_t *out_values, siz
 MlirOperation gos_op_body(gos_ir_t *ir, MlirOperation op,
                           const char *param); // func.func, null op if ""
 
-// ---- graphs
-// -------------------------------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
 // Attributes of a graph's func.func: "gpuos.class" ("live" | "background"), "gpuos.deadline_us" i64
 // (0: none), "gpuos.target" string. Of each argument: "gpuos.name", "gpuos.role" ("input" |
@@ -195,8 +190,7 @@ const char *gos_arg_string(gos_ir_t *ir, MlirOperation func, intptr_t arg, const
 const char *gos_result_string(gos_ir_t *ir, MlirOperation func, intptr_t result, const char *attr);
 int64_t gos_result_int(MlirOperation func, intptr_t result, const char *attr, int64_t fallback);
 
-// ---- pointwise bodies (body.c)
-// ------------------------------------------------------------------------
+// ---- pointwise bodies (body.c) ------------------------------------------------------------------
 
 // A body under construction: a func.func of `inputs` f32 arguments and one f32 result.
 typedef struct gos_body {
@@ -213,6 +207,8 @@ MlirValue gos_body_op(gos_body_t *body, gpuos_code_op_t op, MlirValue a, MlirVal
 MlirValue gos_body_round(gos_body_t *body, gpuos_dtype_t dtype, MlirValue a);
 // Copies the operations of `from` with its arguments replaced by args; returns its result's copy.
 MlirValue gos_body_inline(gos_body_t *body, MlirOperation from, const MlirValue *args);
+// At most so many instructions come from the operations of `func`; a null one has none.
+size_t gos_body_length(MlirOperation func);
 // Ends the function, gives it a fresh symbol name and returns that name (in the arena).
 const char *gos_body_end(gos_body_t *body, MlirValue result);
 // Straight-line code of a body: its first `accs` arguments become ACC, the others INPUT. At most

@@ -7,8 +7,7 @@
 
 #include "mlir_text.h"
 
-// ---- the table's operands, as positions
-// ---------------------------------------------------------------
+// ---- the table's operands, as positions ---------------------------------------------------------
 
 // Number of operand places before parameter `name`, lists counting GOS_LIST_ROOM; -1 if it takes no
 // operand.
@@ -52,8 +51,7 @@ static int optional_count(const gos_op_spec_t *spec) {
   return count;
 }
 
-// ---- building
-// -------------------------------------------------------------------------------------------
+// ---- building -----------------------------------------------------------------------------------
 
 gos_build_t gos_build(const gos_op_spec_t *spec, MlirLocation loc) {
   gos_build_t build = {.spec = spec, .loc = loc};
@@ -154,8 +152,7 @@ MlirOperation gos_build_op(gos_ir_t *ir, gos_build_t *build) {
   return mlirOperationCreate(&state);
 }
 
-// ---- reading
-// --------------------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------
 
 const gos_op_spec_t *gos_op_get_spec(MlirOperation op) {
   MlirStringRef name = mlirIdentifierStr(mlirOperationGetName(op));
@@ -245,7 +242,7 @@ MlirOperation gos_op_body(gos_ir_t *ir, MlirOperation op, const char *param) {
   return (MlirOperation){NULL};
 }
 
-// ---- rewriting --------------------------------------------------------------------------------
+// ---- rewriting ----------------------------------------------------------------------------------
 
 gos_build_t gos_rebuild(MlirOperation op) {
   const gos_op_spec_t *spec = gos_op_get_spec(op);

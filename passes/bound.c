@@ -3,7 +3,7 @@
 // provides: op.bound_ns
 // fails:    [budget] a unit that cannot be made short enough, naming operator and reason
 // source:   the target's rates; one SM gets its equal share of the chip's bandwidth, since all
-// others may be streaming
+//           others may be streaming
 #include "passes.h"
 
 typedef struct terms {

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- byte ranges
-// -------------------------------------------------------------------------------------------------------
+// ---- byte ranges --------------------------------------------------------------------------------
 
 typedef struct range {
   uint64_t lo, hi;
@@ -51,8 +50,7 @@ static void each_run(const gpuos_operand_t *x, gpuos_box_t box,
   }
 }
 
-// ---- which of a producer's dimensions a consumer tells apart
-// --------------------------------------------------------------
+// ---- which of a producer's dimensions a consumer tells apart ------------------------------------
 
 // Dimension d of a view as digits of the address: steps of `lo` up to below `hi`.
 static range_t digits(const gpuos_operand_t *x, int d) {
@@ -83,8 +81,7 @@ static unsigned keys_of(const gos_op_t *consumer, const gpuos_operand_t *read,
   return keys;
 }
 
-// ---- edges
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- edges --------------------------------------------------------------------------------------
 
 typedef struct touch {
   uint32_t op, value;
@@ -179,8 +176,7 @@ gos_edges_t gos_edges_find(gos_plan_t *plan, gos_sync_t *syncs) {
   return edges;
 }
 
-// ---- cells that wrote given bytes
-// --------------------------------------------------------------------------------------------------
+// ---- cells that wrote given bytes ---------------------------------------------------------------
 
 typedef struct piece {
   range_t bytes;

@@ -1,8 +1,9 @@
 // fuse: folds pointwise operators into the matmul or map before them, and rmsnorm into the matmuls
-// after it. needs:    legalize provides: matmul with a longer epilogue, with a pair of weights
-// (gate and up), with a folded norm; fewer tensors that
-//           travel through memory. No operator whose result nobody uses
-// keeps:    a folded norm rounds as the separate one did; a folded epilogue rounds once less
+// after it.
+// needs:    legalize
+// provides: matmul with a longer epilogue, with a pair of weights (gate and up), with a norm folded
+//           in; fewer tensors that travel through memory. No operator whose result nobody uses
+// keeps:    a folded norm rounds as the separate one did; a folded epilogue rounds once less, unless to 8 bits
 // source:   DESIGN.md; research on megakernels: each SM recomputing the norm saves two hops a layer
 #include <string.h>
 
@@ -31,8 +32,7 @@ static MlirValue in_at(gos_ir_t *ir, MlirOperation op, const char *list, int ind
   return gos_op_in(op, gos_format(ir->scratch, "%s%d", list, index));
 }
 
-// ---- inputs of the operator being built
-// ------------------------------------------------------------------
+// ---- inputs of the operator being built ---------------------------------------------------------
 
 // Collects the extras of a fused operator, each tensor once, and the body values that stand for
 // them.
@@ -54,20 +54,31 @@ static void add_extras(merged_t *to, MlirOperation op, const char *list, int ski
     if (i != skip_a && i != skip_b) add_extra(to, in_at(to->ir, op, list, i));
 }
 
+// An 8-bit result was asked for as such: its rounding stays, though nothing is stored.
+static MlirValue stored(gos_body_t *body, MlirOperation op, MlirValue value) {
+  gpuos_dtype_t dtype = gos_shape_of(mlirOperationGetResult(op, 0)).dtype;
+  return gpuos_dtype_bytes(dtype) == 1 ? gos_body_round(body, dtype, value) : value;
+}
+
+// Whether a body of `inputs` arguments that takes in these fits the schedule table, two roundings
+// and the return included.
+static bool code_fits(size_t inputs, MlirOperation a, MlirOperation b, MlirOperation c) {
+  return inputs + gos_body_length(a) + gos_body_length(b) + gos_body_length(c) + 4 < GPUOS_MAX_CODE;
+}
+
 // Value of matmul `op` inside the new body: its accumulator through its own epilogue.
 static MlirValue epilogue_value(merged_t *to, gos_body_t *body, size_t accs, size_t acc,
                                 MlirOperation op) {
   MlirValue value = gos_body_input(body, acc);
   MlirOperation own = gos_op_body(to->ir, op, "body");
-  if (mlirOperationIsNull(own)) return value;
+  if (mlirOperationIsNull(own)) return stored(body, op, value);
   MlirValue args[GOS_LIST_ROOM + 2] = {value};
   for (int i = 0; i < gos_op_in_count(op, "extra"); i++)
     args[i + 1] = gos_body_input(body, accs + add_extra(to, in_at(to->ir, op, "extra", i)));
-  return gos_body_inline(body, own, args);
+  return stored(body, op, gos_body_inline(body, own, args));
 }
 
-// ---- map after matmul
-// ----------------------------------------------------------------------------------------
+// ---- map after matmul ---------------------------------------------------------------------------
 
 static bool plain_matmul(MlirOperation op) {
   return !mlirOperationIsNull(op) && gos_op_is(op, "matmul") &&
@@ -78,6 +89,8 @@ static bool plain_matmul(MlirOperation op) {
 static bool pairs(MlirOperation a, MlirOperation b) {
   return plain_matmul(a) && plain_matmul(b) &&
          mlirValueEqual(gos_op_in(a, "x"), gos_op_in(b, "x")) &&
+         mlirValueEqual(gos_op_in(a, "norm"), gos_op_in(b, "norm")) &&
+         gos_op_float(a, "eps") == gos_op_float(b, "eps") &&
          same_shape(gos_op_in(a, "w"), gos_op_in(b, "w")) &&
          gos_op_bool(a, "transpose_x") == gos_op_bool(b, "transpose_x") &&
          gos_op_bool(a, "transpose_w") == gos_op_bool(b, "transpose_w");
@@ -127,6 +140,10 @@ static bool fold_epilogue(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op
   if (choice.second >= 0) add_extras(&to, choice.b, "extra", -1, -1);
   add_extras(&to, map, "in", choice.first, choice.second);
   if (to.count > GOS_LIST_ROOM) return false;
+  MlirOperation other = choice.second < 0 ? (MlirOperation){NULL} : gos_op_body(ir, choice.b, "body");
+  if (!code_fits(2 + to.count, gos_op_body(ir, choice.a, "body"), other,
+                 gos_op_body(ir, map, "expr")))
+    return false;
   gos_build_t build = gos_rebuild(choice.a);
   build.loc = mlirOperationGetLocation(map);
   build.result_count = 0;
@@ -141,8 +158,7 @@ static bool fold_epilogue(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op
   return true;
 }
 
-// ---- map after map
-// ------------------------------------------------------------------------------------------------
+// ---- map after map ------------------------------------------------------------------------------
 
 static bool fold_map(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op) {
   MlirValue out = mlirOperationGetResult(map, 0);
@@ -153,20 +169,22 @@ static bool fold_map(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op) {
     merged_t to = {.ir = ir};
     add_extras(&to, before, "in", -1, -1);
     add_extras(&to, map, "in", i, -1);
-    if (to.count > GOS_LIST_ROOM) continue;
+    MlirOperation inside = gos_op_body(ir, before, "expr"), around = gos_op_body(ir, map, "expr");
+    if (to.count > GOS_LIST_ROOM ||
+        !code_fits(to.count, inside, around, (MlirOperation){NULL}))
+      continue;
     gos_body_t body = gos_body_begin(ir, to.count, mlirOperationGetLocation(map));
     MlirValue inner[GOS_LIST_ROOM], args[GOS_LIST_ROOM];
     for (int j = 0; j < gos_op_in_count(before, "in"); j++)
       inner[j] = gos_body_input(&body, add_extra(&to, in_at(ir, before, "in", j)));
     for (int j = 0; j < gos_op_in_count(map, "in"); j++)
-      args[j] = j == i ? gos_body_inline(&body, gos_op_body(ir, before, "expr"), inner)
+      args[j] = j == i ? stored(&body, before, gos_body_inline(&body, inside, inner))
                        : gos_body_input(&body, add_extra(&to, in_at(ir, map, "in", j)));
     gos_build_t build = gos_rebuild(map);
     memset(build.in, 0, sizeof build.in);
     for (size_t j = 0; j < to.count; j++) gos_build_in(&build, "in", (int)j, to.extra[j]);
-    gos_build_symbol(
-        ir, &build, "expr",
-        gos_body_end(&body, gos_body_inline(&body, gos_op_body(ir, map, "expr"), args)));
+    gos_build_symbol(ir, &build, "expr",
+                     gos_body_end(&body, gos_body_inline(&body, around, args)));
     *out_op = gos_build_before(ir, &build, map);
     out = mlirOperationGetResult(*out_op, 0);
     gos_op_replace(map, &out);
@@ -175,8 +193,7 @@ static bool fold_map(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op) {
   return false;
 }
 
-// ---- rmsnorm before matmul
-// --------------------------------------------------------------------------------------
+// ---- rmsnorm before matmul ----------------------------------------------------------------------
 
 static bool norm_folds(MlirOperation norm) {
   MlirValue out = mlirOperationGetResult(norm, 0), x = gos_op_in(norm, "x");
@@ -210,8 +227,7 @@ static void fold_norm(gos_ir_t *ir, MlirOperation norm) {
   }
 }
 
-// ---- the pass
-// ------------------------------------------------------------------------------------------------------
+// ---- the pass -----------------------------------------------------------------------------------
 
 static void drop_unused(gos_ir_t *ir, MlirOperation func) {
   MlirOperation op = mlirBlockGetTerminator(block_of(func));

@@ -97,8 +97,7 @@ static bool set_dtype(infer_t *at, gpuos_dtype_t fallback) {
          fail(at, "dtype", "dtype", "the result cannot be i32; a floating-point type is needed");
 }
 
-// ---- one function an operator
-// ----------------------------------------------------------------------
+// ---- one function an operator -------------------------------------------------------------------
 
 static bool embedding(infer_t *at) {
   gos_shape_t ids = in(at, "ids"), table = in(at, "table");

@@ -1,9 +1,8 @@
 // legalize: gives every tensor its shape and dtype, and writes operators in their basic form.
 // needs:    a graph from the front end or from text
 // provides: ranked types everywhere; matmul with an epilogue body instead of scales, bias and add;
-// map instead of
-//           quantize and dequantize; kv_append before attention instead of attention that writes
-//           its cache
+//           map instead of quantize and dequantize; kv_append before attention instead of attention
+//           that writes its cache
 // fails:    [matmul-inner] [rank] [dtype] ... (infer.c), [output-shape]
 // source:   DESIGN.md, IR and passes
 #include <string.h>
@@ -15,8 +14,7 @@ static MlirBlock block_of(MlirOperation func) {
   return mlirRegionGetFirstBlock(mlirOperationGetRegion(func, 0));
 }
 
-// ---- basic forms
-// ---------------------------------------------------------------------------------------
+// ---- basic forms --------------------------------------------------------------------------------
 
 // acc * x_scale * w_scale + bias + add, whichever are there, becomes the epilogue.
 static void lower_matmul(gos_ir_t *ir, MlirOperation op) {
@@ -91,8 +89,7 @@ static void lower_op(gos_ir_t *ir, MlirOperation op) {
     lower_attention(ir, op);
 }
 
-// ---- the graph's results
-// ---------------------------------------------------------------------------------
+// ---- the graph's results ------------------------------------------------------------------------
 
 static void check_results(gos_ir_t *ir, MlirOperation func, MlirOperation ret) {
   MlirType type = mlirTypeAttrGetValue(

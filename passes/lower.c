@@ -1,8 +1,10 @@
 // lower: turns each graph into operators over iteration spaces and tensors into strided views.
 // needs:    fuse
 // provides: plan.buffers, values, ops with extents, operands, code and parameters; tile shapes
-// still 0 fails:    [view] a view of more than four dimensions that do not merge; [too-large]
-// beyond 32-bit extents source:   gpuos_abi.h says what each kind iterates over
+//           still 0
+// fails:    [view] more than four dimensions that do not merge; [too-large] beyond 32-bit extents;
+//           [tensor-duplicate] two graphs with one name
+// source:   gpuos_abi.h says what each kind iterates over
 #include "views.h"
 
 #include <string.h>
@@ -24,8 +26,7 @@ static MlirBlock block_of(MlirOperation func) {
   return mlirRegionGetFirstBlock(mlirOperationGetRegion(func, 0));
 }
 
-// ---- buffers and values
-// --------------------------------------------------------------------------------------
+// ---- buffers and values -------------------------------------------------------------------------
 
 static uint64_t bytes_of(const gos_shape_t *shape) {
   uint64_t bytes = gpuos_dtype_bytes(shape->dtype);
@@ -72,8 +73,7 @@ static uint32_t add_value(gos_plan_t *plan, const char *name, uint32_t buffer, u
   return (uint32_t)plan->values.count - 1;
 }
 
-// ---- where tensors live
-// --------------------------------------------------------------------------------------------
+// ---- where tensors live -------------------------------------------------------------------------
 
 static gos_view_t view_of(lower_t *at, MlirValue value) {
   gos_view_t *view = gos_bindings_find(&at->views, value);
@@ -98,8 +98,7 @@ static gos_view_t place(lower_t *at, MlirValue value, const char *name) {
   return view;
 }
 
-// ---- operators
-// -------------------------------------------------------------------------------------------------------
+// ---- operators ----------------------------------------------------------------------------------
 
 // "model.layers.3.mlp.up_proj" after its weight, else "map.12".
 static const char *op_name(lower_t *at, MlirOperation op, gpuos_kind_t kind) {
@@ -169,8 +168,7 @@ static void set_body(lower_t *at, gos_op_t *op, MlirOperation body, size_t accs)
   op->op.code_count = (uint32_t)gos_body_encode(at->ir, body, accs, op->code);
 }
 
-// ---- map, and the copies other operators need
-// ------------------------------------------------------------------------
+// ---- map, and the copies other operators need ---------------------------------------------------
 
 static bool emit_map(lower_t *at, MlirOperation from, MlirOperation body, gos_view_t out,
                      size_t count, gos_view_t *in) {
@@ -216,8 +214,7 @@ static bool lower_map(lower_t *at, MlirOperation from) {
   return emit_map(at, from, gos_op_body(at->ir, from, "expr"), out, (size_t)count, in);
 }
 
-// ---- the other kinds
-// ---------------------------------------------------------------------------------------------------
+// ---- the other kinds ----------------------------------------------------------------------------
 
 // Everything a matmul touches as [batch, rows, cols]: with one weight for all, the batch joins the
 // rows.
@@ -426,8 +423,7 @@ static bool lower_attention(lower_t *at, MlirOperation from) {
   return true;
 }
 
-// ---- views: no work, another look at the same bytes
-// ----------------------------------------------------------------------
+// ---- views: no work, another look at the same bytes ---------------------------------------------
 
 static bool lower_reshape(lower_t *at, MlirOperation from) {
   gos_view_t x = view_of(at, gos_op_in(from, "x"));
@@ -489,8 +485,7 @@ static bool lower_concat(lower_t *at, MlirOperation from) {
   return true;
 }
 
-// ---- where results must go, decided backwards before anything is lowered
-// ---------------------------------------------------
+// ---- where results must go, decided backwards before anything is lowered ------------------------
 
 static bool computes(MlirValue value) {
   if (!mlirValueIsAOpResult(value)) return false;

@@ -1,8 +1,11 @@
 // memory: gives every intermediate a place in the workspace; places are used again once their
-// tensor is dead. needs:    tile (it makes intermediates too) provides: value offsets, operand
-// offsets from the start of their buffer, plan.workspace_bytes keeps:    graphs apart: they run at
-// the same time. Order within a graph is kept by schedule's write-after-read waits source:   best
-// fit over live ranges in operator order
+// tensor is dead.
+// needs:    tile (it makes intermediates too)
+// provides: value offsets, operand offsets from the start of their buffer, plan.workspace_bytes
+// keeps:    graphs apart: they run at the same time. Order within a graph is kept by schedule's
+//           write-after-read waits
+// fails:    [too-large] a workspace beyond 32-bit offsets
+// source:   best fit over live ranges in operator order
 #include "passes.h"
 
 enum { ALIGN = 256 }; // bytes; bulk copies and 128-byte lines start aligned

@@ -2,8 +2,9 @@
 // needs:    memory
 // provides: plan.tiles, wait_lists, waits, counters; op.order (raster), op.sms
 // keeps:    a tile waits only for tiles with lower tickets, and for the fewest counters that imply
-// all it needs source:   DESIGN.md: counters per tile where a consumer needs a part, per operator
-// where it needs everything
+//           all it needs
+// source:   DESIGN.md: counters per tile where a consumer needs a part, per operator where it needs
+//           everything
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +15,7 @@ enum {
   MAX_GROUPS = 256
 }; // counters of one operator; more cost more waits than finer dependences save
 
-// ---- counters
-// -------------------------------------------------------------------------------------------------------
+// ---- counters -----------------------------------------------------------------------------------
 
 // Counter group of a cell: its coordinates along the keyed dimensions.
 static uint32_t group_of(const gos_sync_t *sync, const gpuos_op_t *op, uint32_t index) {
@@ -51,8 +51,7 @@ static void make_counters(gos_plan_t *plan, gos_sync_t *syncs) {
   }
 }
 
-// ---- raster
-// ---------------------------------------------------------------------------------------------------------------
+// ---- raster -------------------------------------------------------------------------------------
 
 // Rows of tiles whose panel of x stays in L2 while the columns go by.
 static uint32_t raster_group(const gos_plan_t *plan, gos_op_t *op) {
@@ -87,8 +86,7 @@ static uint32_t sms_needed(const gos_plan_t *plan, const gos_op_t *op) {
   return tiles < few ? (uint32_t)tiles : few;
 }
 
-// ---- happens-before over counters
-// ----------------------------------------------------------------------------------------------
+// ---- happens-before over counters ---------------------------------------------------------------
 
 // before[c]: the counters complete once c is. Rows of bits.
 typedef struct order {
@@ -123,8 +121,7 @@ static void record(const order_t *order, uint32_t signal, const uint32_t *waits,
   }
 }
 
-// ---- tiles
-// --------------------------------------------------------------------------------------------------------------------------
+// ---- tiles --------------------------------------------------------------------------------------
 
 typedef struct needs {
   uint32_t *counters; // those of the tile at hand

@@ -1,9 +1,10 @@
 // tile: chooses the shape of every operator's units.
 // needs:    lower
 // provides: op.tile, op.slice, op.park_bytes; attention over a long context split, with
-// attention_combine after it keeps:    what is computed. Fails never: a unit that stays too long is
-// bound's to report source:   cost model of footprint.c and bound.c; candidates are the shapes the
-// device code is written for
+//           attention_combine after it
+// keeps:    what is computed. Fails never: a unit that stays too long is bound's to report
+// source:   cost model of footprint.c and bound.c; candidates are the shapes the device code is
+//           written for
 #include <string.h>
 
 #include "passes.h"
@@ -23,8 +24,7 @@ static uint32_t measure(const gos_plan_t *plan, gos_op_t *op) {
   return gos_bound_of(plan, op);
 }
 
-// ---- matmul
-// -------------------------------------------------------------------------------------------------------
+// ---- matmul -------------------------------------------------------------------------------------
 
 static bool has(const gos_op_t *op, gpuos_as_t as) {
   for (int i = 0; i < op->op.operand_count; i++)
@@ -71,8 +71,7 @@ static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
       gpuos_op_slices(&op->op) > 1 ? weights * op->op.tile[1] * op->op.tile[2] * 4 : 0;
 }
 
-// ---- everything else: enough tiles for every SM, none over the budget
-// -------------------------------------------------------
+// ---- everything else: enough tiles for every SM, none over the budget ---------------------------
 
 // Halves the largest dimension named by `dims` until the unit fits and there are tiles for all SMs,
 // or units get small.
@@ -107,8 +106,7 @@ static uint32_t row_elements(const gos_op_t *op) {
   return 1;
 }
 
-// ---- attention
-// ---------------------------------------------------------------------------------------------------------
+// ---- attention ----------------------------------------------------------------------------------
 
 static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
   op->op.tile[0] = op->op.tile[2] = op->op.tile[3] = 1;
@@ -174,8 +172,7 @@ static void split_attention(gos_plan_t *plan, gos_op_t *op, uint32_t split, gos_
   add_operand(combine, &partial);
 }
 
-// ---- the pass
-// --------------------------------------------------------------------------------------------------------------
+// ---- the pass -----------------------------------------------------------------------------------
 
 static void tile_op(const gos_plan_t *plan, gos_op_t *op) {
   switch ((gpuos_kind_t)op->op.kind) {

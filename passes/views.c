@@ -115,8 +115,7 @@ bool gos_views_merge_range(gos_view_t **views, size_t count, int first, int last
   return true;
 }
 
-// ---- bindings
-// ------------------------------------------------------------------------------------------------------
+// ---- bindings -----------------------------------------------------------------------------------
 
 static gos_binding_t *slot_of(const gos_bindings_t *bindings, const void *key) {
   size_t at = ((uintptr_t)key >> 4) * 0x9e3779b97f4a7c15u >> 20 & (bindings->room - 1);

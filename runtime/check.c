@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- reports -----------------------------------------------------------------------------------
+// ---- reports ------------------------------------------------------------------------------------
 
 static const char *const slugs[] = {
 #define SLUG(slug, what) #slug,
@@ -46,7 +46,7 @@ gos_check_name_t gos_check_name(const gos_check_t *check, uint32_t string) {
   return name;
 }
 
-// ---- the frame: header and sections ------------------------------------------------------------
+// ---- the frame: header and sections -------------------------------------------------------------
 
 static uint64_t hash_table(const gpuos_table_t *table) {
   static const uint64_t zero = 0;
@@ -106,7 +106,7 @@ static bool check_sections(gos_check_t *check) {
   return true;
 }
 
-// ---- records -----------------------------------------------------------------------------------
+// ---- records ------------------------------------------------------------------------------------
 
 static bool in_range(uint32_t first, uint32_t count, uint32_t limit) {
   return first <= limit && count <= limit - first;
@@ -265,7 +265,7 @@ static bool check_tiles(gos_check_t *check) {
   return true;
 }
 
-// ---- coverage and budget -----------------------------------------------------------------------
+// ---- coverage and budget ------------------------------------------------------------------------
 
 // Marks every tile's cell; first[op] is the bit of the operator's cell 0.
 static bool mark_cells(gos_check_t *check, const uint32_t *first, uint64_t *seen) {

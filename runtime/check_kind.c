@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-// ---- the rules ---------------------------------------------------------------------------------
+// ---- the rules ----------------------------------------------------------------------------------
 
 // What a dimension of a view must be. Sizes are whole dimensions (they follow GPUOS_ALL); those
 // that no parameter fixes are whatever the first operand says, and the same for the others.
@@ -149,7 +149,7 @@ static bool refuse(const subject_t *s, gos_check_slug_t slug, const gpuos_operan
       (unsigned)(x - s->operands), as_names[x->as], GOS_BUFFER_NAME(s->check, x->buffer), why);
 }
 
-// ---- views -------------------------------------------------------------------------------------
+// ---- views --------------------------------------------------------------------------------------
 
 static bool is_empty(const uint32_t extent[GPUOS_DIMS]) {
   return extent[0] == 0 || extent[1] == 0 || extent[2] == 0 || extent[3] == 0;
@@ -251,7 +251,7 @@ bool gos_check_same_view(const gpuos_operand_t *a, const gpuos_operand_t *b) {
   return same;
 }
 
-// ---- parameters --------------------------------------------------------------------------------
+// ---- parameters ---------------------------------------------------------------------------------
 
 static float as_float(uint32_t bits) {
   float value;
@@ -346,7 +346,7 @@ static bool check_params(const subject_t *s) {
   }
 }
 
-// ---- expressions and slices --------------------------------------------------------------------
+// ---- expressions and slices ---------------------------------------------------------------------
 
 static bool check_instruction(const subject_t *s, uint32_t i) {
   const gpuos_code_t *code = &s->check->code[s->op->first_code + i];
@@ -400,7 +400,7 @@ static bool check_slices(const subject_t *s) {
   return true;
 }
 
-// ---- an operator -------------------------------------------------------------------------------
+// ---- an operator --------------------------------------------------------------------------------
 
 static bool check_counts(const subject_t *s) {
   for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {

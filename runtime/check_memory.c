@@ -117,7 +117,7 @@ static bool map_buffers(memory_t *m) {
   return true;
 }
 
-// ---- sets of readers ---------------------------------------------------------------------------
+// ---- sets of readers ----------------------------------------------------------------------------
 
 static memo_t *find(const memory_t *m, uint32_t set, uint32_t counter) {
   uint64_t hash = (set * (uint64_t)0x9e3779b97f4a7c15u) ^ (counter * (uint64_t)0xc2b2ae3d27d4eb4fu);
@@ -172,7 +172,7 @@ static bool include(memory_t *m, uint32_t set, uint32_t counter, uint32_t *out_s
   return true;
 }
 
-// ---- a tile ------------------------------------------------------------------------------------
+// ---- a tile -------------------------------------------------------------------------------------
 
 static bool is_before(const memory_t *m, uint32_t counter) {
   if (counter == GOS_INITIAL) return true;
@@ -375,7 +375,7 @@ static bool run_tile(memory_t *m, uint32_t number) {
   return safe && gos_order_signal(m->check, &m->order, tile);
 }
 
-// ---- the end of the step -----------------------------------------------------------------------
+// ---- the end of the step ------------------------------------------------------------------------
 
 static bool check_output(memory_t *m, uint32_t buffer) {
   const gos_space_t *s = &m->spaces[buffer];

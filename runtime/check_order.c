@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-// ---- progress and thresholds -------------------------------------------------------------------
+// ---- progress and thresholds --------------------------------------------------------------------
 
 typedef struct signals {
   uint32_t *count;  // tiles that signal each counter
@@ -78,7 +78,7 @@ bool gos_check_progress(gos_check_t *check) {
   return right;
 }
 
-// ---- happens before ----------------------------------------------------------------------------
+// ---- happens before -----------------------------------------------------------------------------
 
 bool gos_order_create(gos_check_t *check, gos_order_t *out_order) {
   const gpuos_table_t *t = check->table;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-// ---- the bytes of an access --------------------------------------------------------------------
+// ---- the bytes of an access ---------------------------------------------------------------------
 
 static void add_dim(gos_pieces_t *p, uint64_t step, uint32_t n) {
   uint32_t at = p->dims++;
@@ -54,7 +54,7 @@ static bool no_memory(gos_check_t *check) {
   return gos_check_fail(check, GOS_CHECK_memory, GPUOS_NONE, "out of memory");
 }
 
-// ---- where to cut ------------------------------------------------------------------------------
+// ---- where to cut -------------------------------------------------------------------------------
 
 // Sorts by digits of 8 bits, least first; digits in which no two numbers differ cost nothing.
 static uint64_t *sort(uint64_t *a, uint64_t *spare, uint64_t count) {

@@ -59,8 +59,7 @@ enum {
 
 #define GPUOS_NONE 0xffffffffu // no counter, no tile
 
-// ---- names
-// ----------------------------------------------------------------------------------------------------------
+// ---- names --------------------------------------------------------------------------------------
 
 typedef enum gpuos_dtype {
   GPUOS_F32,
@@ -92,10 +91,8 @@ typedef enum gpuos_role {
 // saturating.
 typedef enum gpuos_kind {
   // [batch, m, n, k] acc_j = sum_k X[b,m,k] W_j[b,n,k], j = 0 or 0..1; OUT[b,m,n] = code(acc,
-  // EXTRA[b,m,n]...).
-  // With NORM[k]: X is first divided by its row's root mean square, rounded to X's dtype,
-  // multiplied by NORM, rounded
-  // again; k is then not sliced. params: 0 = f32 eps.
+  // EXTRA[b,m,n]...). With NORM[k]: X is first divided by its row's root mean square, rounded to
+  // X's dtype, multiplied by NORM, rounded again; k is then not sliced. params: 0 = f32 eps.
   GPUOS_MATMUL,
   // [d0, d1, d2, d3] OUT[d] = code(EXTRA[d]...): pointwise, casts, copies, transposes, quantise,
   // dequantise.
@@ -109,36 +106,27 @@ typedef enum gpuos_kind {
   // [1, row, head, 1] rotates X[row,head,:] by POS[row]; a negative position leaves the row as it
   // is.
   // params: 0 = f32 theta; 1 = u32 pairing (0: halves i, i + d/2; 1: neighbours 2i, 2i + 1); 2 =
-  // u32 scaling
-  // (0 none, 1 linear, 2 llama3); 3 = f32 factor; 4 = f32 low_freq_factor; 5 = f32
-  // high_freq_factor;
-  // 6 = f32 original context length. Frequencies as in Hugging Face's modeling_rope_utils.
+  // u32 scaling (0 none, 1 linear, 2 llama3); 3 = f32 factor; 4 = f32 low_freq_factor; 5 = f32
+  // high_freq_factor; 6 = f32 original context length. Frequencies as in Hugging Face's
+  // modeling_rope_utils.
   GPUOS_ROPE,
   // [1, 1, kv head, 1] writes K[row,head,:], V[row,head,:] of every row at position POS[row] of
-  // sequence SEQ[row]
-  // (row's own number without SEQ) into CACHE [2, kv head, page, page_size * head_dim] through
-  // PAGES
-  // [sequence, context / page_size]. A negative position writes nothing; a page or a position
-  // outside is a fault.
-  // CACHE_IN is the same view before the write. params: 0 = u32 page_size; 1 = u32 head_dim.
+  // sequence SEQ[row] (row's own number without SEQ) into CACHE [2, kv head, page, page_size *
+  // head_dim] through PAGES [sequence, context / page_size]. A negative position writes nothing; a
+  // page or a position outside is a fault. CACHE_IN is the same view before the write. params: 0 =
+  // u32 page_size; 1 = u32 head_dim.
   GPUOS_KV_APPEND,
   // [batch, row, kv head, split] Q, OUT [b,row,kv head,group * head_dim]. With CACHE: keys
-  // 0..POS[row] of sequence SEQ[row]
-  // (batch is 1), split s taking positions [s * split_len, (s+1) * split_len); a negative POS gives
-  // zeros. With K and V
-  // [b,kv row,kv head,head_dim]: all keys, or with causal those up to the query's own row (counted
-  // from the end when
-  // there are more keys than queries). With more than one split the result is PARTIAL instead of
-  // OUT.
+  // 0..POS[row] of sequence SEQ[row] (batch is 1), split s taking positions [s * split_len, (s+1) *
+  // split_len); a negative POS gives zeros. With K and V [b,kv row,kv head,head_dim]: all keys, or
+  // with causal those up to the query's own row (counted from the end when there are more keys than
+  // queries). With more than one split the result is PARTIAL instead of OUT.
   // params: 0 = f32 scale; 1 = u32 page_size (0 without CACHE); 2 = u32 head_dim; 3 = u32 group; 4
-  // = u32 split_len
-  // (0 without CACHE); 5 = u32 causal.
+  // = u32 split_len (0 without CACHE); 5 = u32 causal.
   GPUOS_ATTENTION,
   // [1, row, kv head, 1] merges PARTIAL [row, kv head, split, group * (head_dim + 2)] f32 in split
-  // order. For each query
-  // of the group: head_dim weighted sums, their running maximum, the sum of exponentials; an empty
-  // split has maximum
-  // minus infinity and sum 0. params: 2, 3 as above.
+  // order. For each query of the group: head_dim weighted sums, their running maximum, the sum of
+  // exponentials; an empty split has maximum minus infinity and sum 0. params: 2, 3 as above.
   GPUOS_ATTENTION_COMBINE,
   // [d0, d1, row, 1] OUT [1, d0, d1, row] i32 = index of the largest X[..,row,:], the lowest one of
   // equals, NaN never.
@@ -192,8 +180,7 @@ typedef enum gpuos_code_op {
   GPUOS_CODE_COUNT
 } gpuos_code_op_t;
 
-// ---- the table
-// ------------------------------------------------------------------------------------------------------
+// ---- the table ----------------------------------------------------------------------------------
 
 // A section: `count` records from byte `offset` of the table. Sections follow the header in the
 // order of its fields, 16-byte aligned, without overlap.
@@ -238,10 +225,9 @@ typedef struct gpuos_buffer {
 } gpuos_buffer_t;
 
 // A view: element (i0..i3) lies at offset_bytes + sum(i * stride) * sizeof(dtype). Leading
-// dimensions that a tensor lacks have extent 1, stride 0 and follow GPUOS_ALL.
-// A tile may overwrite bytes that it reads only through one and the same view: an element, or what
-// it is computed from in the same row, is read before it is written. Several operators may write
-// parts of one value.
+// dimensions that a tensor lacks have extent 1, stride 0 and follow GPUOS_ALL. A tile may overwrite
+// bytes that it reads only through one and the same view: an element, or what it is computed from
+// in the same row, is read before it is written. Several operators may write parts of one value.
 typedef struct gpuos_operand {
   uint8_t as;     // gpuos_as_t
   uint8_t dtype;  // gpuos_dtype_t
@@ -330,8 +316,7 @@ GPUOS_STATIC_ASSERT(sizeof(gpuos_wait_t) == 8, "wait");
 #define GPUOS_SECTION(table, type, span)                                                           \
   ((const type *)(const void *)((const char *)(table) + (table)->span.offset))
 
-// ---- the geometry of a tile
-// -----------------------------------------------------------------------------------------
+// ---- the geometry of a tile ---------------------------------------------------------------------
 
 // A half-open box of an iteration space or of a view.
 typedef struct gpuos_box {
@@ -372,8 +357,7 @@ GPUOS_INLINE gpuos_box_t gpuos_operand_box(const gpuos_operand_t *x, const gpuos
   return box;
 }
 
-// ---- the control block: the host and the SMs, while a step runs
-// ---------------------------------------------------------
+// ---- the control block: the host and the SMs, while a step runs ---------------------------------
 
 typedef enum gpuos_command {
   GPUOS_RUN,

@@ -49,7 +49,8 @@ def through(op, dtype="f32"):
     """A transposed and sliced view as operand of an operator that wants rows."""
     def build(g):
         g.tensor("x", (4, 6, 10), dtype)
-        g.tensor("w", (6,), dtype)
+        if op == "rmsnorm":
+            g.tensor("w", (6,), dtype)
         g.op("transpose", x="x", perm=[2, 0, 1], out="t")
         g.op("slice", x="t", ranges="[1:9, :3, :]", out="s")
         more = {"weight": "w"} if op == "rmsnorm" else {}
@@ -100,7 +101,7 @@ def joined(producer, rank, axis, also_output=False):
         dtype = {"quantize": "e4m3", "argmax": "i32"}.get(producer, "f32")
         g.tensor("z", shape, dtype, values=np.arange(np.prod(shape)).reshape(shape) % 7)
         used = set(PRODUCERS[producer].values())
-        for name in ("x", "x4", "gain", "square", "one"):
+        for name in ("x", "x4", "gain", "square", "one"):  # unused tensors are errors
             if name not in used:
                 del g.decls[name], g.bits[name]
         g.op(producer, **PRODUCERS[producer], out="a")
@@ -274,7 +275,7 @@ def cases():
     yield "concat of eight", joined_inputs("f32", [(3, i + 1) for i in range(8)], -1)
     for producer in PRODUCERS:
         for rank in (1, 2, 3, 4):
-            if producer == "matmul" and rank == 1:
+            if (producer, rank) in (("matmul", 1), ("argmax", 4)):
                 continue
             for axis in range(rank):
                 yield f"concat of {producer} rank {rank} along {axis}", joined(producer, rank, axis)

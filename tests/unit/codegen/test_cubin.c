@@ -59,8 +59,6 @@ static cubin_t make_cubin(void) {
   set_section(&c, INFO, ".nv.info", SHT_PROGBITS, c.info, sizeof c.info);
   set_section(&c, SHARED, ".nv.shared.k", SHT_NOBITS, c.names, 512 + 1024);
   c.sections[SYMBOLS].sh_link = STRINGS;
-  for (int i = 0; i < SECTIONS; i++) // addresses were of this copy: make them offsets
-    if (c.sections[i].sh_type) cr_assert(c.sections[i].sh_offset < sizeof c);
   return c;
 }
 

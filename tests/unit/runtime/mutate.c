@@ -38,7 +38,7 @@ static uint32_t disturb(uint32_t x) {
   }
 }
 
-// ---- waits and signals -------------------------------------------------------------------------
+// ---- waits and signals --------------------------------------------------------------------------
 
 // Gives a tile its own copy of its wait list, with room for one more wait. The list may already be
 // broken.
@@ -125,7 +125,7 @@ static void swap_wait_lists(gos_tables_t *t) {
   PICK(t->tiles)->wait_list = draw(t->wait_lists.count);
 }
 
-// ---- tiles -------------------------------------------------------------------------------------
+// ---- tiles --------------------------------------------------------------------------------------
 
 static void swap_tiles(gos_tables_t *t) {
   uint32_t a = draw(t->tiles.count), b = draw(2) ? draw(t->tiles.count) : (a + 1) % t->tiles.count;
@@ -163,7 +163,7 @@ static void cut_tiles(gos_tables_t *t) {
   op->tile[draw(4)] = draw(4) ? 1 + draw(8) : disturb(4);
 }
 
-// ---- operands ----------------------------------------------------------------------------------
+// ---- operands -----------------------------------------------------------------------------------
 
 static void shift_offset(gos_tables_t *t) {
   gpuos_operand_t *x = PICK(t->operands);
@@ -239,7 +239,7 @@ static void swap_operands(gos_tables_t *t) {
   *b = x;
 }
 
-// ---- records -----------------------------------------------------------------------------------
+// ---- records ------------------------------------------------------------------------------------
 
 static void change_bound(gos_tables_t *t) {
   if (draw(4) == 0)

@@ -53,7 +53,7 @@ static void *zeros(size_t count, size_t size) {
 #define BUFFER(i)            AT(buffers, gpuos_buffer_t, i)
 #define OPERAND(op, i)       AT(operands, gpuos_operand_t, OP(op).first_operand + (i))
 
-// ---- the frame ---------------------------------------------------------------------------------
+// ---- the frame ----------------------------------------------------------------------------------
 
 static wide_t section(oracle_t *o, gpuos_span_t span, size_t size, wide_t from) {
   MUST(span.offset % 16 == 0);
@@ -109,7 +109,7 @@ static void judge_buffers(oracle_t *o) {
   }
 }
 
-// ---- operators ---------------------------------------------------------------------------------
+// ---- operators ----------------------------------------------------------------------------------
 
 static const gpuos_operand_t *only(oracle_t *o, uint32_t op, gpuos_as_t as) {
   const gpuos_operand_t *found = NULL;
@@ -461,7 +461,7 @@ static void judge_ops(oracle_t *o) {
   DARE(tiles <= MOST_TILES);
 }
 
-// ---- the schedule ------------------------------------------------------------------------------
+// ---- the schedule -------------------------------------------------------------------------------
 
 static void judge_graphs(oracle_t *o) {
   wide_t op = 0, tile = 0;
@@ -547,7 +547,7 @@ static void relate_tiles(oracle_t *o) {
           o->before[b * o->words + w] |= o->before[k * o->words + w];
 }
 
-// ---- bytes -------------------------------------------------------------------------------------
+// ---- bytes --------------------------------------------------------------------------------------
 
 static void shadow_buffers(oracle_t *o) {
   wide_t total = 0;
