@@ -4,11 +4,14 @@
     python3 examples/tokenizer.py encode FILE "text"        # ids, comma separated
     python3 examples/tokenizer.py decode FILE 1,2,3         # text
     python3 examples/tokenizer.py chat FILE "question"      # ids of the prompt that asks it
+    gpuos run ... | python3 examples/tokenizer.py answer FILE -    # text, token by token
 
 FILE is the tokenizer.json that examples/smollm2_weights.py writes. Standard library only; the ids
 are those of Hugging Face's tokenizers.
 """
 import argparse
+import codecs
+import io
 import json
 import re
 import sys
@@ -60,12 +63,12 @@ class Tokenizer:
 
     def decode(self, ids):
         """The text of the ids; bytes that are not UTF-8 (a cut-off letter) become U+FFFD."""
-        out = bytearray()
-        for i in ids:
-            token = self.tokens[i]
-            special = token in self.specials
-            out += token.encode() if special else bytes(CHAR_TO_BYTE[char] for char in token)
-        return out.decode("utf-8", errors="replace")
+        return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors="replace")
+
+    def token_bytes(self, i):
+        token = self.tokens[i]
+        special = token in self.specials
+        return token.encode() if special else bytes(CHAR_TO_BYTE[char] for char in token)
 
     def chat(self, question, system=SYSTEM):
         """The ids of a prompt that asks a question; the question cannot smuggle in a role."""
@@ -147,19 +150,42 @@ def kind_of(char):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("command", choices=("encode", "decode", "chat"))
+    parser.add_argument("command", choices=("encode", "decode", "chat", "answer"))
     parser.add_argument("file", metavar="FILE", help="tokenizer.json")
     parser.add_argument("text", help="a text, or for decode comma separated ids; - reads it")
     parser.add_argument("--no-system", action="store_true", help="chat: no system message")
     args = parser.parse_args()
-    text = sys.stdin.read() if args.text == "-" else args.text
     tokenizer = Tokenizer(args.file)
+    if args.command == "answer":
+        return print_answer(tokenizer, sys.stdin if args.text == "-" else io.StringIO(args.text))
+    text = sys.stdin.read() if args.text == "-" else args.text
     if args.command == "decode":
         print(tokenizer.decode(read_ids(text, tokenizer)))
     elif args.command == "encode":
         print(*tokenizer.encode(text), sep=",")
     else:
         print(*tokenizer.chat(text, None if args.no_system else SYSTEM), sep=",")
+
+
+def print_answer(tokenizer, file):
+    """Prints the text of ids while they arrive; special tokens, as the end, are left out."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    for i in arriving_ids(file):
+        if tokenizer.tokens[i] not in tokenizer.specials:
+            print(end=decoder.decode(tokenizer.token_bytes(i)), flush=True)
+    print(decoder.decode(b"", final=True))
+
+
+def arriving_ids(file):
+    word = ""
+    while char := file.read(1):
+        if char.isdigit():
+            word += char
+        elif word:
+            yield int(word)
+            word = ""
+    if word:
+        yield int(word)
 
 
 def read_ids(text, tokenizer):

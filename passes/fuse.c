@@ -3,7 +3,8 @@
 // needs:    legalize
 // provides: matmul with a longer epilogue, with a pair of weights (gate and up), with a norm folded
 //           in; fewer tensors that travel through memory. No operator whose result nobody uses
-// keeps:    a folded norm rounds as the separate one did; a folded epilogue rounds once less, unless to 8 bits
+// keeps:    a folded norm rounds as the separate one did; a folded epilogue rounds once less, but
+//           never less to 8 bits
 // source:   DESIGN.md; research on megakernels: each SM recomputing the norm saves two hops a layer
 #include <string.h>
 
@@ -140,7 +141,8 @@ static bool fold_epilogue(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op
   if (choice.second >= 0) add_extras(&to, choice.b, "extra", -1, -1);
   add_extras(&to, map, "in", choice.first, choice.second);
   if (to.count > GOS_LIST_ROOM) return false;
-  MlirOperation other = choice.second < 0 ? (MlirOperation){NULL} : gos_op_body(ir, choice.b, "body");
+  MlirOperation other =
+      choice.second < 0 ? (MlirOperation){NULL} : gos_op_body(ir, choice.b, "body");
   if (!code_fits(2 + to.count, gos_op_body(ir, choice.a, "body"), other,
                  gos_op_body(ir, map, "expr")))
     return false;
@@ -170,8 +172,7 @@ static bool fold_map(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op) {
     add_extras(&to, before, "in", -1, -1);
     add_extras(&to, map, "in", i, -1);
     MlirOperation inside = gos_op_body(ir, before, "expr"), around = gos_op_body(ir, map, "expr");
-    if (to.count > GOS_LIST_ROOM ||
-        !code_fits(to.count, inside, around, (MlirOperation){NULL}))
+    if (to.count > GOS_LIST_ROOM || !code_fits(to.count, inside, around, (MlirOperation){NULL}))
       continue;
     gos_body_t body = gos_body_begin(ir, to.count, mlirOperationGetLocation(map));
     MlirValue inner[GOS_LIST_ROOM], args[GOS_LIST_ROOM];
@@ -183,8 +184,7 @@ static bool fold_map(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op) {
     gos_build_t build = gos_rebuild(map);
     memset(build.in, 0, sizeof build.in);
     for (size_t j = 0; j < to.count; j++) gos_build_in(&build, "in", (int)j, to.extra[j]);
-    gos_build_symbol(ir, &build, "expr",
-                     gos_body_end(&body, gos_body_inline(&body, around, args)));
+    gos_build_symbol(ir, &build, "expr", gos_body_end(&body, gos_body_inline(&body, around, args)));
     *out_op = gos_build_before(ir, &build, map);
     out = mlirOperationGetResult(*out_op, 0);
     gos_op_replace(map, &out);

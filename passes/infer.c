@@ -276,6 +276,10 @@ static bool attention(infer_t *at) {
   if (q.rank == 3 && q.dim[0] != k.dim[0])
     return fail(at, "k", "attention-shape", "'q' is %s and 'k' %s: batches differ", SHAPE(&q),
                 SHAPE(&k));
+  if (gos_op_bool(at->op, "causal") && k.dim[k.rank - 2] < q.dim[q.rank - 2])
+    return fail(at, "k", "attention-shape",
+                "causal attention of %lld rows over %lld: the first rows would see nothing",
+                (long long)q.dim[q.rank - 2], (long long)k.dim[k.rank - 2]);
   return true;
 }
 

@@ -193,16 +193,23 @@ static bool emit_map(lower_t *at, MlirOperation from, MlirOperation body, gos_vi
   return true;
 }
 
-// `view` with dimensions first..last as one, by a copy if strides do not allow it.
-static bool as_rows(lower_t *at, MlirOperation from, gos_view_t *view, int first, int last) {
-  if (gos_view_merge(view, first, last)) return true;
+// A dense copy in place of `view`, whose first `batch` dimensions become as long as those of `to`.
+static bool copy_view(lower_t *at, MlirOperation from, gos_view_t *view, int batch,
+                      const gos_view_t *to) {
   gos_shape_t shape = {.rank = view->rank, .dtype = view->dtype};
   memcpy(shape.dim, view->extent, sizeof shape.dim);
+  for (int d = 0; d < batch; d++) shape.dim[d] = to->extent[d];
   gos_view_t dense =
       gos_view_dense(add_value(at->plan, "copy", at->plan->workspace, bytes_of(&shape)), &shape);
   if (!emit_map(at, from, (MlirOperation){NULL}, dense, 1, view)) return false;
   *view = dense;
-  return gos_view_merge(view, first, last);
+  return true;
+}
+
+// `view` with dimensions first..last as one, by a copy if strides do not allow it.
+static bool as_rows(lower_t *at, MlirOperation from, gos_view_t *view, int first, int last) {
+  if (gos_view_merge(view, first, last)) return true;
+  return copy_view(at, from, view, 0, NULL) && gos_view_merge(view, first, last);
 }
 
 static bool lower_map(lower_t *at, MlirOperation from) {
@@ -216,20 +223,27 @@ static bool lower_map(lower_t *at, MlirOperation from) {
 
 // ---- the other kinds ----------------------------------------------------------------------------
 
+// Whether the batch dimensions of `view` become one in step with those of `out`.
+static bool batch_merges(const gos_view_t *out, const gos_view_t *view) {
+  gos_view_t copies[2] = {*out, *view}, *both[2] = {&copies[0], &copies[1]};
+  return gos_views_merge_range(both, 2, 0, out->rank - 3);
+}
+
 // Everything a matmul touches as [batch, rows, cols]: with one weight for all, the batch joins the
-// rows.
+// rows. What its strides keep from merging is copied.
 static bool batch_matmul(lower_t *at, MlirOperation from, gos_view_t **views, size_t count,
                          gos_view_t **w, size_t w_count) {
   int rank = views[0]->rank;
   if (rank <= 2 || (w[0]->rank == 2 && gos_views_merge_range(views, count, 0, rank - 2)))
     return true;
-  bool ok = rank <= 3 || gos_views_merge_range(views, count, 0, rank - 3);
-  for (size_t i = 0; i < w_count && w[i]->rank > 3; i++)
-    ok = ok && gos_view_merge(w[i], 0, w[i]->rank - 3);
-  if (!ok)
-    gos_error(at->ir->diags, gos_op_place(at->ir, from, "x"), "view",
-              "the batch dimensions do not merge into one; reshape the operands first");
-  return ok;
+  for (size_t i = 1; i < count && rank > 3; i++)
+    if (!batch_merges(views[0], views[i]) && !copy_view(at, from, views[i], rank - 2, views[0]))
+      return false;
+  if (rank > 3 && !gos_views_merge_range(views, count, 0, rank - 3))
+    GOS_BUG("the batch of a strided result");
+  for (size_t i = 0; i < w_count; i++)
+    if (w[i]->rank > 3 && !as_rows(at, from, w[i], 0, w[i]->rank - 3)) return false;
+  return true;
 }
 
 static void matmul_operands(lower_t *at, gos_op_t *op, MlirOperation from, const gos_view_t *x,
@@ -496,6 +510,17 @@ static bool computes(MlirValue value) {
   return true;
 }
 
+// Whether the operator that makes `value` can write it through `view`: what it walks as one
+// dimension, rows or a batch, must be one there.
+static bool writes_through(MlirValue value, const gos_view_t *view) {
+  MlirOperation op = mlirOpResultGetOwner(value);
+  int last = gos_op_is(op, "argmax")                                ? view->rank - 1
+             : gos_op_is(op, "rmsnorm") || gos_op_is(op, "softmax") ? view->rank - 2
+             : gos_op_is(op, "matmul")                              ? view->rank - 3
+                                                                    : 0;
+  return last <= 0 || gos_view_can_merge(view, 0, last);
+}
+
 static void assign_outputs(lower_t *at, MlirOperation ret, uint32_t first_output) {
   uint32_t buffer = first_output;
   for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); i++) {
@@ -530,10 +555,11 @@ static void assign_concats(lower_t *at) {
     for (int i = 0; i < gos_op_in_count(ops.at[n], "inputs"); i++) {
       MlirValue value = gos_op_in(ops.at[n], gos_format(at->ir->scratch, "inputs%d", i));
       int64_t length = gos_shape_of(value).dim[axis];
-      if (computes(value) && !gos_bindings_find(&at->targets, value))
-        gos_bindings_add(at->ir->arena, &at->targets, value,
-                         concat_part(&whole, axis, start, length));
+      gos_view_t part = concat_part(&whole, axis, start, length);
       start += length;
+      if (computes(value) && !gos_bindings_find(&at->targets, value) &&
+          writes_through(value, &part))
+        gos_bindings_add(at->ir->arena, &at->targets, value, part);
     }
   }
 }

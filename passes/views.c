@@ -80,6 +80,7 @@ bool gos_view_can_merge(const gos_view_t *view, int first, int last) {
 
 void gos_view_broadcast(gos_view_t *view, const gos_view_t *to) {
   while (view->rank < to->rank) gos_view_unsqueeze(view);
+  while (view->rank > to->rank) remove_dim(view, 0); // a scale may have ones to spare
 }
 
 // Two neighbours merge in one view if they are a run there, or if both repeat, or neither varies.

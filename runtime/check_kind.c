@@ -4,6 +4,7 @@
 // they rely on so as to stay inside a view is proven here. One table says which operands a kind has
 // and what each dimension of each view must be; a few functions say what a table cannot.
 #include "check_parts.h"
+#include "names.h"
 
 #include <math.h>
 #include <string.h>
@@ -116,13 +117,6 @@ static const uint8_t lacking[GPUOS_KIND_COUNT] = {
     [GPUOS_ARGMAX] = 1 << 3,
 };
 
-static const char *const kind_names[GPUOS_KIND_COUNT] = {
-    "matmul", "map",       "rmsnorm",   "softmax",           "embedding",
-    "rope",   "kv_append", "attention", "attention_combine", "argmax"};
-static const char *const as_names[GPUOS_AS_COUNT] = {
-    "out", "x",   "w0",    "w1", "norm", "extra",    "ids",   "table",
-    "pos", "seq", "pages", "k",  "v",    "cache_in", "cache", "partial"};
-
 // One operator on its way through the proof.
 typedef struct subject {
   gos_check_t *check;
@@ -137,7 +131,7 @@ typedef struct subject {
 // Says what is wrong with the whole operator.
 static bool reject(const subject_t *s, gos_check_slug_t slug, const char *why) {
   return gos_check_fail(s->check, slug, GPUOS_NONE, "operator %u '%s' (%s): %s", s->number,
-                        GOS_OP_NAME(s->check, s->number), kind_names[s->op->kind], why);
+                        GOS_OP_NAME(s->check, s->number), gos_kind_name(s->op->kind), why);
 }
 
 // Says what is wrong with one of its operands.
@@ -145,8 +139,8 @@ static bool refuse(const subject_t *s, gos_check_slug_t slug, const gpuos_operan
                    const char *why) {
   return gos_check_fail(
       s->check, slug, GPUOS_NONE, "operator %u '%s' (%s): operand %u, %s in buffer '%s', %s",
-      s->number, GOS_OP_NAME(s->check, s->number), kind_names[s->op->kind],
-      (unsigned)(x - s->operands), as_names[x->as], GOS_BUFFER_NAME(s->check, x->buffer), why);
+      s->number, GOS_OP_NAME(s->check, s->number), gos_kind_name(s->op->kind),
+      (unsigned)(x - s->operands), gos_as_name(x->as), GOS_BUFFER_NAME(s->check, x->buffer), why);
 }
 
 // ---- views --------------------------------------------------------------------------------------
@@ -408,8 +402,8 @@ static bool check_counts(const subject_t *s) {
     if (rules[i].kind == s->op->kind && (count < rules[i].least || count > rules[i].most))
       return gos_check_fail(s->check, GOS_CHECK_operand, GPUOS_NONE,
                             "operator %u '%s' (%s): %u operands %s", s->number,
-                            GOS_OP_NAME(s->check, s->number), kind_names[s->op->kind], count,
-                            as_names[rules[i].as]);
+                            GOS_OP_NAME(s->check, s->number), gos_kind_name(s->op->kind), count,
+                            gos_as_name(rules[i].as));
   }
   return true;
 }

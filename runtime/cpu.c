@@ -41,6 +41,7 @@ struct gos_cpu {
   bool quit, running;
   uint32_t steps_started, players_active;
   gpuos_status_t status; // of the last step
+  uint64_t started_ns, step_ns;
 };
 
 // ---- one step -----------------------------------------------------------------------------------
@@ -62,6 +63,7 @@ static void end_step(gos_cpu_t *cpu) {
   for (uint32_t i = 0; i < p->park_count; i++) gos_store(&p->parks[i].state, GPUOS_PARK_FREE);
   gos_store(&cpu->control.parked_count, 0);
   cpu->status = step_status(cpu);
+  cpu->step_ns = gos_clock_ns() - cpu->started_ns;
   cpu->running = false;
 }
 
@@ -73,6 +75,7 @@ static void begin_step(gos_cpu_t *cpu) {
   gos_store(&c->epoch, c->epoch + 1);
   gos_store(&c->command, GPUOS_RUN);
   for (uint32_t s = 0; s < cpu->sm_count; s++) gos_sm_reset(&cpu->players[s].sm);
+  cpu->started_ns = gos_clock_ns();
   cpu->running = true;
 }
 
@@ -146,7 +149,7 @@ static gpuos_status_t interleave(gos_cpu_t *cpu, uint64_t deadline_ns) {
   for (;;) {
     if (cpu->take_back && draw(cpu, 4) == 0) shuffle_lent(cpu);
     if (gos_sm_step(&cpu->players[draw(cpu, cpu->sm_count)].sm) == GOS_SM_OVER) break;
-    if (gos_now_ns() >= deadline_ns) return GPUOS_TIMEOUT;
+    if (gos_clock_ns() >= deadline_ns) return GPUOS_TIMEOUT;
   }
   pthread_mutex_lock(&cpu->mutex); // gos_cpu_abort looks at running
   end_step(cpu);
@@ -291,7 +294,7 @@ void gos_cpu_submit(gos_cpu_t *cpu) {
 }
 
 gpuos_status_t gos_cpu_wait(gos_cpu_t *cpu, uint64_t timeout_ns) {
-  uint64_t now_ns = gos_now_ns();
+  uint64_t now_ns = gos_clock_ns();
   uint64_t deadline_ns = timeout_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + timeout_ns;
   pthread_mutex_lock(&cpu->mutex);
   struct timespec deadline = to_timespec(deadline_ns);
@@ -319,5 +322,6 @@ void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm, bool lent) {
     __atomic_fetch_and(word, ~bit, __ATOMIC_ACQ_REL);
 }
 
+uint64_t gos_cpu_step_ns(const gos_cpu_t *cpu) { return cpu->step_ns; }
 const gpuos_control_t *gos_cpu_control(const gos_cpu_t *cpu) { return &cpu->control; }
 const gpuos_sm_t *gos_cpu_sms(const gos_cpu_t *cpu) { return cpu->shared.reports; }

@@ -33,6 +33,8 @@ void gos_cpu_abort(gos_cpu_t *cpu);               // from any thread
 void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm,
                       bool lent); // from any thread, while a step runs too
 
+uint64_t
+gos_cpu_step_ns(const gos_cpu_t *cpu); // from submit to the last SM, of a step that is over
 const gpuos_control_t *gos_cpu_control(const gos_cpu_t *cpu); // for the watchdog's report
 const gpuos_sm_t *gos_cpu_sms(const gos_cpu_t *cpu);
 

@@ -13,15 +13,7 @@
 // 5 holds for every lent SM, because an SM that waits claims parked tiles too.
 #include "cpu_sm.h"
 
-#include <time.h>
-
 #include "cpu_units.h"
-
-uint64_t gos_now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void report(gos_sm_t *sm, gpuos_sm_phase_t phase, uint32_t tile, uint32_t slice) {
   gpuos_sm_t *r = &sm->shared->reports[sm->number];
@@ -100,7 +92,7 @@ static bool find_cause(const gos_sm_t *sm, uint32_t *out_tile) {
 // Only time spent waiting while no tile finishes anywhere counts: not pauses, helping out, or being
 // away.
 static bool waited_too_long(gos_sm_t *sm) {
-  uint64_t now_ns = gos_now_ns();
+  uint64_t now_ns = gos_clock_ns();
   uint32_t tiles_done = gos_load(&sm->shared->control->tiles_done);
   if (tiles_done != sm->tiles_seen) sm->waited_ns = 0;
   if (sm->polled_ns != 0) sm->waited_ns += now_ns - sm->polled_ns;

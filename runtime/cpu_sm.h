@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "clock.h"
 #include "gpuos_abi.h"
 
 // What all SMs of a program share. The owner of the program allocates it.
@@ -44,8 +45,6 @@ typedef enum gos_sm_result {
 
 void gos_sm_reset(gos_sm_t *sm);           // before a step
 gos_sm_result_t gos_sm_step(gos_sm_t *sm); // at most one unit
-
-uint64_t gos_now_ns(void); // monotonic
 
 // The fields that host and SMs share are plain words of the ABI; these are the only accesses.
 static inline uint32_t gos_load(const uint32_t *word) {

@@ -1,6 +1,5 @@
 // device.c: opens and closes devices and keeps their last error.
 #include <stdlib.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -37,10 +36,4 @@ const char *gpuos_device_error(const gpuos_device_t *device) {
 
 uint32_t gpuos_device_sm_count(const gpuos_device_t *device) {
   return device != NULL ? device->options.sm_count : 0;
-}
-
-uint64_t gos_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }

@@ -10,7 +10,6 @@ enum { BUFFER_ALIGNMENT = 64 };
 
 typedef struct cpu_program {
   gos_cpu_t *cpu;
-  uint64_t submitted_ns;
   void *buffers[]; // by buffer of the table
 } cpu_program_t;
 
@@ -105,17 +104,14 @@ static gpuos_status_t read_cpu(gpuos_program_t *program, uint32_t buffer, void *
 }
 
 static gpuos_status_t submit_cpu(gpuos_program_t *program) {
-  cpu_program_t *state = program->state;
-  state->submitted_ns = gos_clock_ns();
-  gos_cpu_submit(state->cpu);
+  gos_cpu_submit(((cpu_program_t *)program->state)->cpu);
   return GPUOS_OK;
 }
 
 static gpuos_status_t wait_cpu(gpuos_program_t *program, uint64_t timeout_ns) {
   cpu_program_t *state = program->state;
   gpuos_status_t status = gos_cpu_wait(state->cpu, timeout_ns);
-  // cpu.h keeps no time of its own: a late wait counts as part of the step.
-  if (status == GPUOS_OK) program->step_ns = gos_clock_ns() - state->submitted_ns;
+  if (status == GPUOS_OK) program->step_ns = gos_cpu_step_ns(state->cpu);
   if (status == GPUOS_STALL || status == GPUOS_FAULT)
     return gos_report_fault(program, gos_cpu_control(state->cpu));
   return status;

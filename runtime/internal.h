@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "artefact.h"
+#include "clock.h"
 #include "error.h"
 #include "gpuos.h"
 #include "gpuos_abi.h"
@@ -70,8 +71,6 @@ gpuos_status_t gos_program_default_pages(gpuos_program_t *program);
 
 // Records the fault that an ended step left in `control`; STALL or FAULT.
 gpuos_status_t gos_report_fault(gpuos_program_t *program, const gpuos_control_t *control);
-
-uint64_t gos_clock_ns(void); // monotonic
 
 // ---- the CUDA kernel's contract -----------------------------------------------------------------
 

@@ -27,7 +27,7 @@ TINY = 1e-36  # fp32 subnormals
 class Num:
     def __init__(self, value, error=None, dtype="f32"):
         self.v = np.asarray(value, np.float64)
-        self.e = np.zeros(self.v.shape) if error is None else np.broadcast_to(error, self.v.shape)
+        self.e = np.zeros(self.v.shape) if error is None else error + np.zeros(self.v.shape)
         self.dtype = dtype
 
     @property
@@ -43,7 +43,8 @@ class Num:
 
 
 def lossy(value, error, steps=1):
-    """A result of `steps` fp32 operations."""
+    """A result of `steps` fp32 operations. Where the error knows no limit, it is infinite."""
+    error = np.nan_to_num(error, nan=np.inf)
     return Num(value, error + steps * U * (np.abs(value) + error) + TINY)
 
 

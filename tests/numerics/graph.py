@@ -63,7 +63,7 @@ class Graph:
         environments = []
         for step in self.steps:
             names = {n: self.number(n, step.get(n)) for n in self.bits}
-            names.update({n: Num(s.v.copy(), s.e + 0.0, s.dtype) for n, s in states.items()})
+            names.update({n: Num(s.v.copy(), s.e, s.dtype) for n, s in states.items()})
             for op, attributes in self.ops:
                 reference.run(op, attributes, names)
             states = {n: names[n] for n in states}
