@@ -557,12 +557,12 @@ static void add_units(gos_text_t *text, const source_t *source) {
 static void add_program(gos_text_t *text, const source_t *source) {
   gos_text_add(text, "\nstruct gpuos_program {\n");
   add_units(text, source);
-  gos_text_add(text, "  GPUOS_DEVICE bool run(gpuos_ctx &ctx, uint32_t op) {\n"
+  gos_text_add(text, "  GPUOS_DEVICE bool run(const gpuos_ctx &ctx, uint32_t op) {\n"
                      "    switch (op) {\n");
   for (size_t i = 0; i < source->instances.count; i++) {
     const instance_t *instance = &source->instances.at[i];
     add_labels(text, instance);
-    gos_text_add(text, " return gpuos_%s<%s_%u>::run(ctx);\n", instance->kind, instance->kind,
+    gos_text_add(text, " return gpuos_run<gpuos_%s<%s_%u>>(ctx);\n", instance->kind, instance->kind,
                  instance->number);
   }
   gos_text_add(text, "    default: return true;\n    }\n  }\n};\n"

@@ -160,7 +160,8 @@ static bool compile(const gos_plan_t *plan, const nvrtc_t *nvrtc, program_t prog
       "--std=c++17",
       "-default-device",
       "--fmad=false",
-      "--ptxas-options=-v", "--ptxas-options=--warn-on-spills",
+      "--ptxas-options=-v",
+      "--ptxas-options=--warn-on-spills",
   };
   int result = nvrtc->compile(program, (int)(sizeof options / sizeof *options), options);
   const char *log = read_log(nvrtc, arena, program);

@@ -55,10 +55,11 @@ need_nvrtc() {
     'nvidia-cuda-nvrtc==13.0.*'
 }
 
-# What gpuosc and gpuos are built from, and the weights are read with.
+# What gpuosc and gpuos are built from, and the weights are read with. (Nothing uses mlir-22-tools,
+# but MLIR's CMake files insist on every program they know.)
 need_toolchain() {
-  need_packages gcc libc6-dev libstdc++-12-dev make cmake libmlir-22-dev llvm-22-dev libyaml-dev \
-    python3 python3-venv
+  need_packages gcc libc6-dev libstdc++-12-dev make cmake libmlir-22-dev mlir-22-tools llvm-22-dev \
+    libyaml-dev python3 python3-venv
   need_python numpy gguf
   need_nvrtc
 }

@@ -195,6 +195,13 @@ static bool fold_map(gos_ir_t *ir, MlirOperation map, MlirOperation *out_op) {
 
 // ---- rmsnorm before matmul ----------------------------------------------------------------------
 
+static bool reads_once(MlirOperation op, MlirValue value) {
+  int count = 0;
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(op); i++)
+    count += mlirValueEqual(mlirOperationGetOperand(op, i), value);
+  return count == 1;
+}
+
 static bool norm_folds(MlirOperation norm) {
   MlirValue out = mlirOperationGetResult(norm, 0), x = gos_op_in(norm, "x");
   gos_shape_t shape = gos_shape_of(out);
@@ -206,7 +213,8 @@ static bool norm_folds(MlirOperation norm) {
     MlirOperation user = mlirOpOperandGetOwner(use);
     if (!gos_op_get_spec(user) || !gos_op_is(user, "matmul") || gos_op_bool(user, "transpose_x"))
       return false;
-    if (!mlirValueEqual(gos_op_in(user, "x"), out) || !mlirValueIsNull(gos_op_in(user, "norm")))
+    if (!mlirValueEqual(gos_op_in(user, "x"), out) || !reads_once(user, out) ||
+        !mlirValueIsNull(gos_op_in(user, "norm")))
       return false;
   }
   return gos_value_uses(out) > 0;

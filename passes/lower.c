@@ -445,6 +445,8 @@ static bool lower_reshape(lower_t *at, MlirOperation from) {
   if (x.rank > 0 && !as_rows(at, from, &x, 0, x.rank - 1)) return false;
   gos_view_t dense = gos_view_dense(x.value, &shape);
   dense.offset = x.offset;
+  for (int d = 0; d < dense.rank && x.rank > 0; d++)
+    dense.stride[d] *= x.stride[0]; // of a column, the elements lie a row apart
   bind(at, mlirOperationGetResult(from, 0), dense);
   return true;
 }

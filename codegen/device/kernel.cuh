@@ -112,6 +112,7 @@ GPUOS_DEVICE bool gpuos_take(gpuos_ctx &ctx, uint32_t &fetched, uint32_t &met) {
   __syncwarp();
   if (leader) {
     cta.number = ticket;
+    cta.slice = 0;
     cta.tile = tile;
     cta.box = gpuos_tile_box(&cta.op, tile.index);
   }
@@ -131,7 +132,7 @@ GPUOS_DEVICE void gpuos_signal(gpuos_ctx &ctx) {
   fence_acq_rel_gpu();
   if (cta.tile.signal != GPUOS_NONE) red_relaxed_gpu_add(cta.counters + cta.tile.signal, 1);
   red_relaxed_gpu_add(&cta.control->tiles_done, 1);
-  st_relaxed_sys(&cta.record->units_run, ++ctx.units_run);
+  st_relaxed_sys(&cta.record->units_run, ++cta.units_run);
 }
 
 // ---- the loop -----------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args &args) {
   cta.wait_lists = GPUOS_SECTION(table, gpuos_wait_list_t, wait_lists);
   cta.waits = GPUOS_SECTION(table, gpuos_wait_t, waits);
   cta.tile_count = table->tiles.count;
+  cta.units_run = 0;
   cta.epoch = cta.control->epoch;
   cta.wait_limit_us = cta.control->wait_limit_us;
 }
@@ -160,12 +162,18 @@ template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
   return most;
 }
 
+// One operator's code, a function of its own: inlined together, all of them would keep what they
+// derive from the thread's number in registers over the whole loop.
+template <class UNIT> __device__ __noinline__ bool gpuos_run(gpuos_ctx ctx) {
+  return UNIT::run(ctx);
+}
+
 // PROGRAM is the generated struct: run(ctx, op) runs a tile of operator number `op`; false, from
 // any thread: it was given up.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_loop(const gpuos_launch_args &args) {
   extern __shared__ __align__(128) char smem[];
   __shared__ gpuos_cta cta;
-  gpuos_ctx ctx = {&cta, smem, GPUOS_RUN, 0, 0};
+  gpuos_ctx ctx = {&cta, smem, GPUOS_RUN};
   uint32_t fetched = GPUOS_NONE, met = 0; // wait list 0 is empty
   if (gpuos_thread() == 0) gpuos_open(cta, args);
   __syncthreads();
@@ -173,7 +181,6 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_loop(const gpuos_launch_args &a
     bool take = true;
     if (gpuos_thread() < 32) take = gpuos_take(ctx, fetched, met);
     if (__syncthreads_or(!take)) break;
-    ctx.slice = 0;
     bool done = PROGRAM::run(ctx, cta.tile.op);
     if (__syncthreads_or(!done)) break;
     if (gpuos_thread() == 0) gpuos_signal(ctx);

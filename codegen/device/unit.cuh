@@ -31,7 +31,9 @@ struct gpuos_cta {
   const gpuos_wait_t *waits;
   uint32_t tile_count, epoch, wait_limit_us;
   // Of the tile.
-  uint32_t number; // its ticket
+  uint32_t number;    // its ticket
+  uint32_t slice;     // that runs
+  uint32_t units_run; // in this launch
   gpuos_tile_t tile;
   gpuos_box_t box;
   gpuos_op_t op;
@@ -42,10 +44,8 @@ static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
 
 struct gpuos_ctx {
   gpuos_cta *cta;
-  char *smem;         // dynamic, 128-byte aligned
-  uint32_t command;   // thread 0: what the control block said at the last yield point
-  uint32_t slice;     // thread 0: of the running tile
-  uint32_t units_run; // thread 0: in this launch
+  char *smem;       // dynamic, 128-byte aligned
+  uint32_t command; // thread 0: what the control block said at the last yield point
 };
 
 GPUOS_DEVICE float gpuos_minus_infinity() { return __uint_as_float(0xff800000u); }
@@ -101,8 +101,8 @@ GPUOS_DEVICE bool gpuos_yield(gpuos_ctx &ctx) {
 // Called between the slices of a tile: the watchdog sees that the SM moves on.
 GPUOS_DEVICE void gpuos_next_slice(gpuos_ctx &ctx) {
   if (gpuos_thread() != 0) return;
-  st_relaxed_sys(&ctx.cta->record->slice, ++ctx.slice);
-  st_relaxed_sys(&ctx.cta->record->units_run, ++ctx.units_run);
+  st_relaxed_sys(&ctx.cta->record->slice, ++ctx.cta->slice);
+  st_relaxed_sys(&ctx.cta->record->units_run, ++ctx.cta->units_run);
 }
 
 // ---- operands -----------------------------------------------------------------------------------

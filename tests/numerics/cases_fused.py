@@ -168,6 +168,18 @@ def used_twice(g):
     g.returns("y", "z")
 
 
+def norm_is_also(what):
+    """The norm's result is x of a matmul and another operand of it, so it must exist."""
+    def build(g):
+        g.tensor("x", (8, 8), "f32")
+        g.tensor("gain", (8,), "f32")
+        g.op("rmsnorm", x="x", weight="gain", out="h")
+        other = {"w": {"w": "h"}, "add": {"w": "x", "add": "h"}}[what]
+        g.op("matmul", x="h", **other, out="y")
+        g.returns("y")
+    return build
+
+
 def there_and_back(dtype):
     """quantize and dequantize one after the other: their rounding is the point."""
     def build(g):
@@ -239,6 +251,8 @@ def cases():
     yield "gate and up in f32", gated(5, dtype="f32", f=17)
     yield "gate and up the other way", gated(5, expr="u * tanh(g) - g")
     yield "gate and up of many columns", gated(20, f=300), few
+    yield "norm is also w", norm_is_also("w")
+    yield "norm is also add", norm_is_also("add")
     yield "one normed, one not", half_normed("p", None)
     yield "the other normed", half_normed(None, "p")
     yield "normed by different gains", half_normed("p", "q")

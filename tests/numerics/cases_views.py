@@ -297,6 +297,11 @@ def cases():
                                                         ("reshape", {"shape": [2, 2, 6]})], "f32")
     yield "reshape of a slice", computed((6, 8), [("slice", {"ranges": "[:, 2:5]"}),
                                                   ("reshape", {"shape": [9, 2]})], "f32")
+    yield "reshape of a column", computed((6, 8), [("slice", {"ranges": "[:, 2:3]"}),
+                                                   ("reshape", {"shape": [2, 3]})], "f32")
+    yield "reshape of every other matrix", computed((4, 2, 5, 3), [
+        ("slice", {"ranges": "[:, 1:, :, :]"}), ("reshape", {"shape": [4, 15]}),
+        ("slice", {"ranges": "[:, 4:5]"}), ("reshape", {"shape": [1, 2, 2]})], "f32")
     yield "reshape of rows", computed((6, 8), [("slice", {"ranges": "[2:5, :]"}),
                                                ("reshape", {"shape": [24]})], "f32")
     yield "matmul of views", matmul_of_views

@@ -17,6 +17,7 @@ class Graph:
         self.outputs = []  # names
         self.exact = {}    # output: bits it must have, whatever the bound says
         self.steps = [{}]  # changes of self.bits before each step
+        self.vague = False  # some outputs may be beyond judgement, as argmax of near ties
 
     # ---- building
 

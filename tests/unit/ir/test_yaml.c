@@ -110,8 +110,8 @@ Test(yaml, refuses_what_is_not_plain_data) {
                                       "a: 'x",
                                       "a: 1\n b: 2",
                                       "? [x]\n: y",
-                                      "\xff\xfe"
-                                      "a",
+                                      ("\xff\xfe"
+                                       "a"),
                                       "a: \xc3",
                                       "a: \x01",
                                       "a: b: c"};
