@@ -129,7 +129,8 @@ bool gos_unit_map(gos_unit_t *unit) {
   const float *const no_accs[2] = {NULL, NULL};
   gpuos_box_t rows = unit->box;
   uint32_t end = rows.lo[dim] + rows.n[dim];
-  if (rows.n[dim] == 0) return true;
+  for (int d = 0; d < GPUOS_DIMS; d++)
+    if (rows.n[d] == 0) return true;
   rows.n[dim] = 1;
   uint32_t at[GPUOS_DIMS];
   memcpy(at, rows.lo, sizeof at);

@@ -205,7 +205,7 @@ __device__ __forceinline__ void consume(const gemm_t &g, int m, int n, uint32_t 
 // Warpgroups 0 and 1 multiply, with 240 registers a thread; a thread of warpgroup 2 loads, with 24. MIXED: after every tile
 // the multiplying warpgroups stream one ticket, 256 threads x LOADS words in flight, while the loader fetches the next tile:
 // both roles at one register split, since ptxas drops setmaxnreg when it stands in a loop.
-enum { MIXED_LOADS = 40 };
+enum { MIXED_LOADS = 24 };
 template <int CLUSTER, bool MIXED>
 __global__ void __launch_bounds__(384, 1) both_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, gemm_t g, int tiles,
                                                       const uint4 *data, uint32_t ticket_words, uint32_t tickets, uint32_t *ticket, uint32_t *out) {

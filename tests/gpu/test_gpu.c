@@ -4,9 +4,9 @@
 //
 // Gives every artefact random data, runs two steps on the CUDA device with poisoned outputs, and
 // compares: the second step with the first (bit by bit: the order of every sum is fixed), all
-// outputs and states with the CPU device, and, for artefacts of one plain product (an input "x" [m,
-// k], a weight "w" [n, k], one output [m, n]), sampled rows with a product in double. One line an
-// artefact. Exit status 1 when one fails.
+// outputs and states with the CPU device, and, for artefacts of one product (a [m, k], b [n,
+// k], scales a_scale and b_scale if there are any, c [m, n]), a sample with a product in double. One
+// line an artefact. Exit status 1 when one fails.
 //
 // Random data: inputs in [-1, 1); matrices scaled so that products stay of that size; vectors of
 // weights near 1; integers by their names: positions ("pos") and sequences ("seq") count from 0,
@@ -21,7 +21,7 @@
 
 #include "gpuos.h"
 
-enum { MAX_TENSORS = 4096, SAMPLED_ROWS = 16 };
+enum { MAX_TENSORS = 4096, SAMPLED_ROWS = 64, SAMPLED_COLS = 256 };
 
 static const char *const dtype_names[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i32"};
 enum { F32, F16, BF16, E4M3, E5M2, I32, DTYPES };
@@ -278,35 +278,41 @@ static void compare_with_cpu(test_t *test) {
 
 // ---- a plain product ----------------------------------------------------------------------------
 
-static tensor_t *find_tensor(test_t *test, const char *role, const char *name) {
-  tensor_t *found = NULL;
-  for (size_t i = 0; i < test->tensor_count; i++) {
-    tensor_t *tensor = &test->tensors[i];
-    if (!is_role(tensor, role)) continue;
-    if (found || (name && strcmp(tensor->info.name, name)) || tensor->info.rank != 2) return NULL;
-    found = tensor;
-  }
-  return found;
+static const tensor_t *find_tensor(const test_t *test, const char *name) {
+  for (size_t i = 0; i < test->tensor_count; i++)
+    if (!strcmp(test->tensors[i].info.name, name)) return &test->tensors[i];
+  return NULL;
 }
 
+static double scale_of(const test_t *test, const char *name) {
+  const tensor_t *scale = find_tensor(test, name);
+  return scale ? decode(scale->data, 0, scale->dtype) : 1;
+}
+
+// `count` places from the first to the last of n, as even as they go.
+static size_t sample(size_t i, size_t count, size_t n) {
+  return i * (n - 1) / (count > 1 ? count - 1 : 1);
+}
+static size_t at_most(size_t limit, size_t n) { return n < limit ? n : limit; }
+
 static bool compare_with_product(test_t *test) {
-  const tensor_t *x = find_tensor(test, "input", "x"), *w = find_tensor(test, "weight", "w");
-  const tensor_t *y = find_tensor(test, "output", NULL);
-  if (!x || !w || !y) return false;
-  size_t m = x->info.shape[0], k = x->info.shape[1], n = w->info.shape[0];
-  if (w->info.shape[1] != k || y->info.shape[0] != m || y->info.shape[1] != n) return false;
+  const tensor_t *a = find_tensor(test, "a"), *b = find_tensor(test, "b"),
+                 *c = find_tensor(test, "c");
+  if (!a || !b || !c || a->info.rank != 2 || b->info.rank != 2 || c->info.rank != 2) return false;
+  size_t m = a->info.shape[0], k = a->info.shape[1], n = b->info.shape[0];
+  if (b->info.shape[1] != k || c->info.shape[0] != m || c->info.shape[1] != n) return false;
   difference_t d = {0};
-  size_t rows = m < SAMPLED_ROWS ? m : SAMPLED_ROWS;
-  for (size_t r = 0; r < rows; r++) {
-    size_t row = r * (m - 1) / (rows > 1 ? rows - 1 : 1); // the first and the last among them
-    for (size_t col = 0; col < n; col++) {
+  double scale = scale_of(test, "a_scale") * scale_of(test, "b_scale");
+  size_t rows = at_most(SAMPLED_ROWS, m), cols = at_most(SAMPLED_COLS, n);
+  for (size_t r = 0; r < rows; r++)
+    for (size_t q = 0; q < cols; q++) {
+      size_t row = sample(r, rows, m), col = sample(q, cols, n);
       double sum = 0;
       for (size_t i = 0; i < k; i++)
-        sum += decode(x->data, row * k + i, x->dtype) * decode(w->data, col * k + i, w->dtype);
-      add_difference(&d, row * n + col, decode(y->data, row * n + col, y->dtype), sum);
+        sum += decode(a->data, row * k + i, a->dtype) * decode(b->data, col * k + i, b->dtype);
+      add_difference(&d, row * n + col, decode(c->data, row * n + col, c->dtype), sum * scale);
     }
-  }
-  judge(test, y, "float64", &d, product_tolerances[y->dtype]);
+  judge(test, c, "float64", &d, product_tolerances[c->dtype]);
   return true;
 }
 
