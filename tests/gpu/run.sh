@@ -8,7 +8,7 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build-gpu
 cmake -S "$root" -B "$build" -DGPUOS_COMPILER=OFF -DGPUOS_TESTS=OFF >"$build.log" 2>&1 &&
-  cmake --build "$build" --target libgpuos -j"$(nproc)" >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
+  cmake --build "$build" -j"$(nproc)" >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cc -std=c17 -O2 -Wall -Wextra -I"$root/runtime" "$root/tests/gpu/test_gpu.c" "$build/libgpuos.a" \
   -o "$build/test_gpu" -lpthread -ldl -lm
 
