@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 . examples/setup.sh
-question=${1:-What is the capital of France?}
+question=${1:-What is the capital of France, and what is it known for?}
 
 need_toolchain
 say "building gpuosc and gpuos in build/"

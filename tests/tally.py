@@ -46,8 +46,15 @@ def run(name, kind, folder, command):
         old.unlink()
     # Stays if we are killed, as at the end of a test's time.
     file.write_text(f"FAIL {name}: did not finish\n", encoding="utf-8")
-    cases = [*cases_of(name, kind, command, file), *reports(name, file)]
+    cases = [*cases_of(name, kind, command, file)]
+    found = [*reports(name, file)]
+    if not has_failed(cases):  # a Criterion test that fails leaks what it had
+        cases += found
     file.write_text("".join(f"{verdict} {case}\n" for verdict, case in cases), encoding="utf-8")
+    return has_failed(cases)
+
+
+def has_failed(cases):
     return any(verdict == "FAIL" for verdict, _ in cases)
 
 
