@@ -98,6 +98,7 @@ gos_loc_t gos_value_place(gos_ir_t *ir,
 
 MlirType gos_dtype_type(gos_ir_t *ir, gpuos_dtype_t dtype);
 bool gos_type_dtype(MlirType scalar, gpuos_dtype_t *out_dtype); // false: no dtype of ours
+bool gos_dtype_is_fp8(uint32_t dtype);
 bool gos_dtype_parse(const char *name, gpuos_dtype_t *out_dtype);
 
 // A tensor's shape. rank -1: not inferred yet (the builder's placeholder, legalize fills it in).

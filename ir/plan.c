@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-gpuos_operand_t *gos_plan_operand(gos_op_t *op, gpuos_as_t as) {
+const gpuos_operand_t *gos_op_find(const gos_op_t *op, gpuos_as_t as) {
   for (int i = 0; i < op->op.operand_count; i++)
     if (op->operands[i].as == as) return &op->operands[i];
   return NULL;

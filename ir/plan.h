@@ -63,9 +63,9 @@ typedef struct gos_plan {
   GOS_ARRAY(uint32_t) counters;
 } gos_plan_t;
 
-gpuos_operand_t *gos_plan_operand(gos_op_t *op, gpuos_as_t as); // first such, NULL if none
-uint64_t gos_op_tiles(const gpuos_op_t *op);                    // cells of its grid
-void gos_plan_print(const gos_plan_t *plan, FILE *out);         // operators: --emit=plan
-void gos_schedule_print(const gos_plan_t *plan, FILE *out);     // tiles: --emit=schedule
+const gpuos_operand_t *gos_op_find(const gos_op_t *op, gpuos_as_t as); // first such, NULL if none
+uint64_t gos_op_tiles(const gpuos_op_t *op);                           // cells of its grid
+void gos_plan_print(const gos_plan_t *plan, FILE *out);                // operators: --emit=plan
+void gos_schedule_print(const gos_plan_t *plan, FILE *out);            // tiles: --emit=schedule
 
 #endif // GOS_IR_PLAN_H_

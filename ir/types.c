@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+bool gos_dtype_is_fp8(uint32_t dtype) { return dtype == GPUOS_E4M3 || dtype == GPUOS_E5M2; }
+
 bool gos_dtype_parse(const char *name, gpuos_dtype_t *out_dtype) {
   for (int i = 0; i < GPUOS_DTYPE_COUNT; i++)
     if (!strcmp(gos_dtype_name((uint32_t)i), name)) {

@@ -20,11 +20,7 @@ static uint64_t unit_elements(const gpuos_op_t *op) {
   return count;
 }
 
-static uint32_t row_length(const gos_op_t *op) {
-  for (int i = 0; i < op->op.operand_count; i++)
-    if (op->operands[i].as == GPUOS_AS_X) return op->operands[i].extent[3];
-  return 1;
-}
+static uint32_t row_length(const gos_op_t *op) { return gos_op_find(op, GPUOS_AS_X)->extent[3]; }
 
 // Plain operations and special functions of one unit outside the tensor cores.
 static void vector_work(const gos_op_t *op, double *plain, double *special) {
@@ -54,9 +50,7 @@ static void vector_work(const gos_op_t *op, double *plain, double *special) {
 }
 
 static gpuos_dtype_t operand_dtype(const gos_op_t *op) {
-  for (int i = 0; i < op->op.operand_count; i++)
-    if (op->operands[i].as == GPUOS_AS_W0) return (gpuos_dtype_t)op->operands[i].dtype;
-  return GPUOS_F32;
+  return (gpuos_dtype_t)gos_op_find(op, GPUOS_AS_W0)->dtype;
 }
 
 static double least(double a, double b) { return a < b ? a : b; }

@@ -23,12 +23,6 @@ static uint64_t whole_bytes(const gpuos_operand_t *x) {
   return bytes;
 }
 
-static const gpuos_operand_t *find(const gos_op_t *op, gpuos_as_t as) {
-  for (int i = 0; i < op->op.operand_count; i++)
-    if (op->operands[i].as == as) return &op->operands[i];
-  return NULL;
-}
-
 // Bytes of operand x that one unit moves. Where data decides which rows are touched, the box is
 // only an upper bound.
 static uint64_t unit_bytes(const gos_op_t *op, const gpuos_operand_t *x, const gpuos_box_t *unit) {
@@ -41,7 +35,7 @@ static uint64_t unit_bytes(const gos_op_t *op, const gpuos_operand_t *x, const g
   case GPUOS_KV_APPEND: // the rows of this step, not the cache
     if (x->as == GPUOS_AS_CACHE_IN) return 0;
     if (x->as != GPUOS_AS_CACHE) return bytes;
-    const gpuos_operand_t *k = find(op, GPUOS_AS_K);
+    const gpuos_operand_t *k = gos_op_find(op, GPUOS_AS_K);
     box = gpuos_operand_box(k, unit);
     return 2 * box_elements(&box) * gpuos_dtype_bytes(k->dtype);
   case GPUOS_ATTENTION: // one split of one sequence's keys and values, for each row
@@ -58,7 +52,7 @@ static double passes_over(const gos_plan_t *plan, const gos_op_t *op, const gpuo
   if (op->op.kind != GPUOS_MATMUL || x->as == GPUOS_AS_X ||
       whole_bytes(x) <= plan->target->l2_keep_bytes)
     return 1;
-  const gpuos_operand_t *rows = find(op, GPUOS_AS_X);
+  const gpuos_operand_t *rows = gos_op_find(op, GPUOS_AS_X);
   uint64_t panel = (uint64_t)op->op.tile[1] * op->op.extent[3] * gpuos_dtype_bytes(rows->dtype);
   uint64_t group = panel ? plan->target->l2_keep_bytes / panel : 1;
   return group ? ((double)gpuos_op_grid(&op->op, 1) + (double)group - 1) / (double)group
@@ -66,9 +60,10 @@ static double passes_over(const gos_plan_t *plan, const gos_op_t *op, const gpuo
 }
 
 static uint64_t tensor_flops(const gpuos_op_t *op, const gos_op_t *full, const gpuos_box_t *unit) {
-  if (op->kind == GPUOS_MATMUL) return 2 * box_elements(unit) * (find(full, GPUOS_AS_W1) ? 2 : 1);
+  if (op->kind == GPUOS_MATMUL)
+    return 2 * box_elements(unit) * (gos_op_find(full, GPUOS_AS_W1) ? 2 : 1);
   if (op->kind != GPUOS_ATTENTION) return 0;
-  const gpuos_operand_t *k = find(full, GPUOS_AS_K);
+  const gpuos_operand_t *k = gos_op_find(full, GPUOS_AS_K);
   uint64_t keys = k ? k->extent[1] : op->params[4];
   return 4ull * unit->n[0] * unit->n[1] * unit->n[2] * op->params[3] * op->params[2] * keys;
 }
@@ -79,7 +74,7 @@ static uint32_t clamp(double bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (
 // 128-byte rows, up to eight stages, as many as there is room for.
 static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
   if (op->op.kind != GPUOS_MATMUL) return 0;
-  uint32_t rows = op->op.tile[1] + (find(op, GPUOS_AS_W1) ? 2 : 1) * op->op.tile[2];
+  uint32_t rows = op->op.tile[1] + (gos_op_find(op, GPUOS_AS_W1) ? 2 : 1) * op->op.tile[2];
   uint32_t stage = rows * 128 * (rows <= 48 ? 4 : rows <= 128 ? 2 : 1);
   uint32_t stages = (plan->target->smem_bytes - 2048) / stage;
   return stage * (stages < 8 ? stages : 8);

@@ -46,7 +46,6 @@ __attribute__((format(printf, 4, 5))) static bool fail(const infer_t *at, const 
 }
 
 static bool is_float(gpuos_dtype_t dtype) { return dtype != GPUOS_I32; }
-static bool is_fp8(gpuos_dtype_t dtype) { return dtype == GPUOS_E4M3 || dtype == GPUOS_E5M2; }
 
 static bool want_float(const infer_t *at, const char *param) {
   gos_shape_t x = in(at, param);
@@ -119,7 +118,8 @@ static bool rmsnorm(infer_t *at) {
 
 static bool matmul_types(infer_t *at, const gos_shape_t *x, const gos_shape_t *w) {
   if (!want_float(at, "x") || !want_float(at, "w")) return false;
-  if (x->dtype == w->dtype || (is_fp8(x->dtype) && is_fp8(w->dtype))) return true;
+  if (x->dtype == w->dtype || (gos_dtype_is_fp8(x->dtype) && gos_dtype_is_fp8(w->dtype)))
+    return true;
   fail(at, "w", "matmul-types", "'x' is %s and 'w' is %s; both must be of one type, or both 8-bit",
        gos_dtype_name(x->dtype), gos_dtype_name(w->dtype));
   gos_note(at->ir->diags, (gos_loc_t){0},
@@ -165,7 +165,7 @@ static bool matmul(infer_t *at) {
   at->out = x;
   at->out.dim[x.rank - 2] = x.dim[x.rank - (tx ? 1 : 2)];
   at->out.dim[x.rank - 1] = w.dim[w.rank - (tw ? 2 : 1)];
-  if (!set_dtype(at, is_fp8(x.dtype) ? GPUOS_BF16 : x.dtype)) return false;
+  if (!set_dtype(at, gos_dtype_is_fp8(x.dtype) ? GPUOS_BF16 : x.dtype)) return false;
   if (has(at, "x_scale") && !want_scalar(at, "x_scale")) return false;
   if (has(at, "w_scale") && !want_scalar(at, "w_scale")) return false;
   if (has(at, "bias") && !want_vector(at, "bias", last(&at->out), "column of the result"))
@@ -292,12 +292,13 @@ static bool softmax(infer_t *at) {
 static bool quantize(infer_t *at) {
   at->out = in(at, "x");
   return want_float(at, "x") && want_scalar(at, "scale") && set_dtype(at, GPUOS_E4M3) &&
-         (is_fp8(at->out.dtype) || fail(at, "dtype", "dtype", "quantize gives e4m3 or e5m2"));
+         (gos_dtype_is_fp8(at->out.dtype) ||
+          fail(at, "dtype", "dtype", "quantize gives e4m3 or e5m2"));
 }
 
 static bool dequantize(infer_t *at) {
   at->out = in(at, "x");
-  if (!is_fp8(at->out.dtype))
+  if (!gos_dtype_is_fp8(at->out.dtype))
     return fail(at, "x", "dtype", "'x' is %s; dequantize takes 8-bit types", SHAPE(&at->out));
   return want_scalar(at, "scale") && set_dtype(at, GPUOS_BF16);
 }

@@ -55,7 +55,7 @@ static void make_counters(gos_plan_t *plan, gos_sync_t *syncs) {
 
 // Rows of tiles whose panel of x stays in L2 while the columns go by.
 static uint32_t raster_group(const gos_plan_t *plan, gos_op_t *op) {
-  const gpuos_operand_t *x = gos_plan_operand(op, GPUOS_AS_X);
+  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X);
   uint64_t panel = (uint64_t)op->op.tile[1] * op->op.extent[3] * gpuos_dtype_bytes(x->dtype);
   uint64_t group = panel ? plan->target->l2_keep_bytes / panel : 1,
            rows = gpuos_op_grid(&op->op, 1);

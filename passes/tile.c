@@ -26,19 +26,14 @@ static uint32_t measure(const gos_plan_t *plan, gos_op_t *op) {
 
 // ---- matmul -------------------------------------------------------------------------------------
 
-static bool has(const gos_op_t *op, gpuos_as_t as) {
-  for (int i = 0; i < op->op.operand_count; i++)
-    if (op->operands[i].as == as) return true;
-  return false;
-}
-
 // The longest slice of K within the budget: K itself, or an even part of it.
 static uint32_t fit_slice(const gos_plan_t *plan, gos_op_t *op) {
   uint32_t k = op->op.extent[3];
   for (uint32_t parts = 1;; parts++) {
     op->op.slice = parts == 1 ? k : round_up((k + parts - 1) / parts, K_STEP);
     uint32_t bound = measure(plan, op);
-    if (bound <= plan->budget_ns || op->op.slice <= K_STEP || has(op, GPUOS_AS_NORM)) return bound;
+    if (bound <= plan->budget_ns || op->op.slice <= K_STEP || gos_op_find(op, GPUOS_AS_NORM))
+      return bound;
   }
 }
 
@@ -51,7 +46,7 @@ static double cost_of(const gos_plan_t *plan, const gos_op_t *op) {
 
 static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
   static const uint32_t rows[] = {16, 32, 64, 128}, cols[] = {16, 32, 64, 128, 256};
-  uint32_t weights = has(op, GPUOS_AS_W1) ? 2 : 1;
+  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
   gpuos_op_t best = {0};
   double best_cost = 0;
   op->op.tile[0] = 1, op->op.tile[3] = op->op.extent[3];
@@ -100,11 +95,7 @@ static void tile_map(const gos_plan_t *plan, gos_op_t *op) {
   for (int d = 0; d < GPUOS_DIMS; d++) shrink(plan, op, 1u << d, 4096);
 }
 
-static uint32_t row_elements(const gos_op_t *op) {
-  for (int i = 0; i < op->op.operand_count; i++)
-    if (op->operands[i].as == GPUOS_AS_X) return op->operands[i].extent[3];
-  return 1;
-}
+static uint32_t row_elements(const gos_op_t *op) { return gos_op_find(op, GPUOS_AS_X)->extent[3]; }
 
 // ---- attention ----------------------------------------------------------------------------------
 
@@ -112,7 +103,7 @@ static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
   op->op.tile[0] = op->op.tile[2] = op->op.tile[3] = 1;
   // Rows of a cache may belong to different sequences; without one they share keys.
   op->op.tile[1] =
-      has(op, GPUOS_AS_CACHE) ? 1 : min_u32(op->op.extent[1] ? op->op.extent[1] : 1, 16);
+      gos_op_find(op, GPUOS_AS_CACHE) ? 1 : min_u32(op->op.extent[1] ? op->op.extent[1] : 1, 16);
   while (op->op.tile[1] > 1 && measure(plan, op) > plan->budget_ns)
     op->op.tile[1] = (op->op.tile[1] + 1) / 2;
 }
@@ -200,8 +191,9 @@ bool gos_pass_tile(gos_plan_t *plan) {
     for (uint32_t i = graph->first_op; i < end; i++) {
       gos_op_t op = old.ops.at[i], combine;
       tile_op(plan, &op);
-      uint32_t split =
-          op.op.kind == GPUOS_ATTENTION && has(&op, GPUOS_AS_CACHE) ? choose_split(plan, &op) : 0;
+      uint32_t split = op.op.kind == GPUOS_ATTENTION && gos_op_find(&op, GPUOS_AS_CACHE)
+                           ? choose_split(plan, &op)
+                           : 0;
       bool two = split && split < op.op.params[4];
       if (two) split_attention(plan, &op, split, &combine);
       *gos_push(plan->ir->arena, &plan->ops) = op;

@@ -1,0 +1,366 @@
+// instance.c: what an operator's device code is instantiated with: formats, tile shape, how operands
+// lie, the expression. What is equal here shares one instantiation.
+#include "instance.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+  RUN = 8,       // elements of a vector access, device/dtype.cuh
+  COLUMNS = 100, // of generated text
+};
+
+static const char *const dtype_names[GPUOS_DTYPE_COUNT] = {
+    [GPUOS_F32] = "GPUOS_F32",   [GPUOS_F16] = "GPUOS_F16",   [GPUOS_BF16] = "GPUOS_BF16",
+    [GPUOS_E4M3] = "GPUOS_E4M3", [GPUOS_E5M2] = "GPUOS_E5M2", [GPUOS_I32] = "GPUOS_I32",
+};
+
+// ---- operands -----------------------------------------------------------------------------------
+
+// Elements that iteration dimension `dim` moves it by; device/kernel.cuh has the same rule.
+static uint64_t step_of(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
+  uint64_t step = 0;
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    bool k = op->op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x->follows[d] == GPUOS_ALL;
+    if (x->follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x->stride[d];
+  }
+  return step;
+}
+
+// Every address of it that differs only outside `dim` is a multiple of `bytes`.
+static bool aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, uint32_t bytes) {
+  uint32_t size = gpuos_dtype_bytes(x->dtype);
+  if (x->offset_bytes % bytes) return false;
+  for (uint32_t d = 0; d < GPUOS_DIMS; d++)
+    if (d != dim && op->op.extent[d] > 1 && step_of(op, x, d) * size % bytes) return false;
+  return true;
+}
+
+static uint32_t run_bytes(const gpuos_operand_t *x) {
+  uint32_t bytes = RUN * gpuos_dtype_bytes(x->dtype);
+  return bytes < 16 ? bytes : 16;
+}
+
+// Elements along iteration dimension `dim` come in aligned runs, or are all the same one.
+static bool runs_along(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
+  uint64_t step = step_of(op, x, dim);
+  if (step == 0) return !x->writes;
+  return step == 1 && aligned(op, x, dim, run_bytes(x));
+}
+
+static bool tiles_in_runs(const gos_op_t *op, uint32_t dim) {
+  const gpuos_op_t *o = &op->op;
+  bool sliced = dim == GPUOS_SLICED_DIM && o->slice;
+  return o->extent[dim] % RUN == 0 && (o->tile[dim] % RUN == 0 || o->tile[dim] >= o->extent[dim]) &&
+         (!sliced || o->slice % RUN == 0);
+}
+
+// OUT and EXTRA move in runs along `dim`.
+static bool pointwise_runs(const gos_op_t *op, uint32_t dim) {
+  for (uint32_t i = 0; i < op->op.operand_count; i++) {
+    const gpuos_operand_t *x = &op->operands[i];
+    bool pointwise = x->as == GPUOS_AS_OUT || x->as == GPUOS_AS_EXTRA;
+    if (pointwise && !runs_along(op, x, dim)) return false;
+  }
+  return tiles_in_runs(op, dim);
+}
+
+// The last dimension of the view, whatever it follows, comes in aligned runs of a multiple of
+// `width`.
+static bool row_runs(const gpuos_operand_t *x, uint32_t width) {
+  uint32_t size = gpuos_dtype_bytes(x->dtype), bytes = run_bytes(x);
+  if (x->stride[3] != 1 || width % RUN || x->offset_bytes % bytes) return false;
+  for (int d = 0; d < GPUOS_DIMS - 1; d++)
+    if (x->extent[d] > 1 && (uint64_t)x->stride[d] * size % bytes) return false;
+  return true;
+}
+
+// All operands of these roles that the operator has do.
+static bool all_row_runs(const gos_op_t *op, uint32_t width, size_t count,
+                         const gpuos_as_t *roles) {
+  for (size_t i = 0; i < count; i++) {
+    const gpuos_operand_t *x = gos_op_find(op, roles[i]);
+    if (x && !row_runs(x, width)) return false;
+  }
+  return true;
+}
+#define ALL_ROW_RUNS(op, width, ...)                                                               \
+  all_row_runs(op, width, sizeof((gpuos_as_t[]){__VA_ARGS__}) / sizeof(gpuos_as_t),                \
+               (gpuos_as_t[]){__VA_ARGS__})
+
+// ---- members of an instantiation ----------------------------------------------------------------
+
+static void add_operand(gos_text_t *text, const gos_op_t *op, gpuos_as_t as, const char *member) {
+  const gpuos_operand_t *x = gos_op_find(op, as);
+  if (!x)
+    gos_text_add(text, "  using %s = gpuos_absent;\n", member);
+  else
+    gos_text_add(text, "  using %s = gpuos_view<%td, %s>;\n", member, x - op->operands,
+                 dtype_names[x->dtype]);
+}
+
+// One line of named constants. Enumerators, because a static constexpr member would take space in
+// the cubin.
+static void add_constants(gos_text_t *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add_constants(gos_text_t *text, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  gos_text_add(text, "  enum { %s };\n", gos_vformat(text->arena, format, args));
+  va_end(args);
+}
+
+static void add_run(gos_text_t *text, bool in_runs) {
+  add_constants(text, "RUN = %d", in_runs ? RUN : 1);
+}
+
+static void add_inputs(gos_text_t *text, const gos_op_t *op) {
+  const char *comma = "";
+  gos_text_add(text, "  using inputs = gpuos_inputs<");
+  for (uint32_t i = 0; i < op->op.operand_count; i++) {
+    const gpuos_operand_t *x = &op->operands[i];
+    if (x->as != GPUOS_AS_EXTRA) continue;
+    gos_text_add(text, "%sgpuos_view<%u, %s>", comma, i, dtype_names[x->dtype]);
+    comma = ", ";
+  }
+  gos_text_add(text, ">;\n");
+}
+
+// ---- expressions --------------------------------------------------------------------------------
+
+static const char *float_text(gos_arena_t *arena, float value) {
+  if (!isfinite(value)) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return gos_format(arena, "__uint_as_float(0x%08x)", bits);
+  }
+  char *text = gos_format(arena, "%.9g", (double)value);
+  return gos_format(arena, "%s%sf", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+static const char *unary_call(uint8_t op) {
+  switch (op) {
+  case GPUOS_CODE_ABS: return "fabsf";
+  case GPUOS_CODE_EXP: return "expf";
+  case GPUOS_CODE_LOG: return "logf";
+  case GPUOS_CODE_SQRT: return "sqrtf";
+  case GPUOS_CODE_RSQRT: return "1.0f / sqrtf"; // rsqrtf is 2 ulp off, this what the CPU computes
+  case GPUOS_CODE_TANH: return "tanhf";
+  case GPUOS_CODE_ERF: return "erff";
+  default: return NULL;
+  }
+}
+
+static const char *binary_sign(uint8_t op) {
+  switch (op) {
+  case GPUOS_CODE_ADD: return "+";
+  case GPUOS_CODE_SUB: return "-";
+  case GPUOS_CODE_MUL: return "*";
+  case GPUOS_CODE_DIV: return "/";
+  default: return NULL;
+  }
+}
+
+// Right-hand side of an instruction whose operands are called a and b.
+static const char *instruction(gos_arena_t *arena, const gpuos_code_t *code, const char *a,
+                               const char *b) {
+  const char *unary = unary_call(code->op), *sign = binary_sign(code->op);
+  if (unary) return gos_format(arena, "%s(%s)", unary, a);
+  if (code->op == GPUOS_CODE_NEG) return gos_format(arena, "-%s", a);
+  if (sign) return gos_format(arena, "%s %s %s", a, sign, b);
+  if (code->op == GPUOS_CODE_MAX) return gos_format(arena, "fmaxf(%s, %s)", a, b);
+  if (code->op == GPUOS_CODE_MIN) return gos_format(arena, "fminf(%s, %s)", a, b);
+  if (code->op == GPUOS_CODE_ROUND)
+    return gos_format(arena, "gpuos_round<%s>(%s)", dtype_names[code->b], a);
+  GOS_BUG("no instruction %u", code->op);
+}
+
+// Values are called by what they are, or v<number>.
+static const char *value_name(gos_arena_t *arena, const gpuos_code_t *code, uint32_t number) {
+  if (code->op == GPUOS_CODE_ACC) return gos_format(arena, "acc[%u]", code->a);
+  if (code->op == GPUOS_CODE_INPUT) return gos_format(arena, "in[%u]", code->a);
+  if (code->op == GPUOS_CODE_CONST) {
+    const char *text = float_text(arena, code->imm);
+    return *text == '-' ? gos_format(arena, "(%s)", text) : text;
+  }
+  return gos_format(arena, "v%u", number);
+}
+
+static void add_code(gos_text_t *text, const gos_op_t *op) {
+  gos_arena_t *arena = text->arena;
+  const char *names[GPUOS_MAX_CODE + 1] = {"acc[0]"};
+  const gpuos_code_t *code = op->code;
+  for (uint32_t i = 0; i < op->op.code_count; i++) {
+    names[i] = value_name(arena, &code[i], i);
+    if (code[i].op == GPUOS_CODE_ACC || code[i].op == GPUOS_CODE_INPUT ||
+        code[i].op == GPUOS_CODE_CONST)
+      continue;
+    bool binary =
+        code[i].op != GPUOS_CODE_ROUND && code[i].op != GPUOS_CODE_NEG && !unary_call(code[i].op);
+    gos_text_add(text, "    const float %s = %s;\n", names[i],
+                 instruction(arena, &code[i], names[code[i].a], binary ? names[code[i].b] : ""));
+  }
+  const char *result = op->op.code_count ? names[op->op.code_count - 1] : NULL;
+  if (!result) result = op->op.kind == GPUOS_MAP ? "in[0]" : "acc[0]";
+  gos_text_add(text, "    return %s;\n", result);
+}
+
+static void add_expression(gos_text_t *text, const gos_op_t *op) {
+  gos_text_add(text, "  GPUOS_DEVICE float of(const float *acc, const float *in) {\n");
+  add_code(text, op);
+  gos_text_add(text, "  }\n");
+}
+
+// ---- matmul -------------------------------------------------------------------------------------
+
+// The format that both operands have in shared memory. Mixed ones widen, exactly, to the wider;
+// 16-bit formats that differ have only fp32 in common. The two fp8 formats mix in mma.
+void gos_matmul_elems(const gos_op_t *op, uint32_t *out_x, uint32_t *out_w) {
+  const gpuos_operand_t *w1 = gos_op_find(op, GPUOS_AS_W1);
+  uint32_t x = gos_op_find(op, GPUOS_AS_X)->dtype, w = gos_op_find(op, GPUOS_AS_W0)->dtype;
+  uint32_t other = w1 ? w1->dtype : w;
+  *out_x = x, *out_w = w;
+  if (gos_dtype_is_fp8(x) && gos_dtype_is_fp8(w) && other == w) return;
+  uint32_t wider = GPUOS_DTYPE_COUNT; // none yet
+  const uint32_t all[] = {x, w, other};
+  for (size_t i = 0; i < 3; i++)
+    if (!gos_dtype_is_fp8(all[i]))
+      wider = wider == GPUOS_DTYPE_COUNT || wider == all[i] ? all[i] : GPUOS_F32;
+  *out_x = *out_w = wider == GPUOS_DTYPE_COUNT ? GPUOS_F16 : wider; // three fp8, not all alike
+}
+
+// How an operand comes into shared memory as `elem`; row_dim is the iteration dimension of its
+// rows.
+static const char *copy_of(const gos_op_t *op, gpuos_as_t as, uint32_t elem, uint32_t row_dim) {
+  const gpuos_operand_t *x = gos_op_find(op, as);
+  bool packed = step_of(op, x, GPUOS_SLICED_DIM) == 1;
+  if (packed && x->dtype == elem && aligned(op, x, GPUOS_SLICED_DIM, 16)) return "GPUOS_COPY_ASYNC";
+  return !packed && step_of(op, x, row_dim) == 1 ? "GPUOS_COPY_ROW" : "GPUOS_COPY_K";
+}
+
+// The next tile size that the device code has; 0: none.
+uint32_t gos_matmul_tile_size(uint32_t wanted, uint32_t most) {
+  uint32_t size = 16;
+  while (size < wanted && size < most) size *= 2;
+  return size < wanted ? 0 : size;
+}
+
+static void add_matmul(gos_text_t *text, const gos_op_t *op) {
+  uint32_t x, w;
+  gos_matmul_elems(op, &x, &w);
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_W0, "w0");
+  add_operand(text, op, GPUOS_AS_W1, "w1");
+  add_operand(text, op, GPUOS_AS_NORM, "norm");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_inputs(text, op);
+  add_constants(text, "TILE_M = %u, TILE_N = %u", gos_matmul_tile_size(op->op.tile[1], 128),
+                gos_matmul_tile_size(op->op.tile[2], 256));
+  add_constants(text, "X_ELEM = %s, W_ELEM = %s", dtype_names[x], dtype_names[w]);
+  const char *w_copy = copy_of(op, GPUOS_AS_W0, w, 2);
+  if (gos_op_find(op, GPUOS_AS_W1) && strcmp(w_copy, copy_of(op, GPUOS_AS_W1, w, 2)))
+    w_copy = "GPUOS_COPY_K";
+  add_constants(text, "X_COPY = %s, W_COPY = %s", copy_of(op, GPUOS_AS_X, x, 1), w_copy);
+  const gpuos_operand_t *norm = gos_op_find(op, GPUOS_AS_NORM);
+  if (norm) add_constants(text, "NORM_COPY = %s", copy_of(op, GPUOS_AS_NORM, norm->dtype, 1));
+  add_constants(text, "STREAM = %d", gpuos_op_grid(&op->op, 1) == 1);
+  add_run(text, pointwise_runs(op, 2));
+  add_expression(text, op);
+}
+
+// ---- the other gos_device_kinds ----------------------------------------------------------------------------
+
+// Floats hold integers up to 2^24 only: moved as they are, they are words like any other.
+static void add_map(gos_text_t *text, const gos_op_t *op) {
+  gos_op_t moved = *op;
+  const gpuos_operand_t *in = gos_op_find(op, GPUOS_AS_EXTRA), *out = gos_op_find(op, GPUOS_AS_OUT);
+  if (op->op.code_count == 0 && in && in->dtype == GPUOS_I32 && out->dtype == GPUOS_I32)
+    for (uint32_t i = 0; i < op->op.operand_count; i++) moved.operands[i].dtype = GPUOS_F32;
+  add_operand(text, &moved, GPUOS_AS_OUT, "out");
+  add_inputs(text, &moved);
+  add_run(text, pointwise_runs(op, GPUOS_SLICED_DIM));
+  add_expression(text, &moved);
+}
+
+uint32_t gos_row_width(const gos_op_t *op) { return gos_op_find(op, GPUOS_AS_X)->extent[3]; }
+
+static void add_rmsnorm(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_NORM, "norm");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, ALL_ROW_RUNS(op, gos_row_width(op), GPUOS_AS_X, GPUOS_AS_NORM, GPUOS_AS_OUT));
+}
+
+static void add_softmax(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, ALL_ROW_RUNS(op, gos_row_width(op), GPUOS_AS_X, GPUOS_AS_OUT));
+}
+
+static void add_argmax(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, ALL_ROW_RUNS(op, gos_row_width(op), GPUOS_AS_X));
+}
+
+static void add_embedding(gos_text_t *text, const gos_op_t *op) {
+  const gpuos_operand_t *table = gos_op_find(op, GPUOS_AS_TABLE);
+  add_operand(text, op, GPUOS_AS_TABLE, "table");
+  add_operand(text, op, GPUOS_AS_IDS, "ids");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_run(text, row_runs(table, table->extent[3]) && pointwise_runs(op, GPUOS_SLICED_DIM));
+}
+
+static void add_rope(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_POS, "pos");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_constants(text, "HEAD_DIM = %u, NEIGHBOURS = %u, SCALING = %u", gos_row_width(op),
+                op->op.params[1], op->op.params[2]);
+}
+
+static void add_cache(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_K, "k");
+  add_operand(text, op, GPUOS_AS_V, "v");
+  add_operand(text, op, GPUOS_AS_CACHE, "cache");
+  add_operand(text, op, GPUOS_AS_PAGES, "pages");
+  add_operand(text, op, GPUOS_AS_POS, "pos");
+  add_operand(text, op, GPUOS_AS_SEQ, "seq");
+}
+
+static void add_kv_append(gos_text_t *text, const gos_op_t *op) {
+  uint32_t head_dim = op->op.params[1];
+  add_cache(text, op);
+  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u", op->op.params[0], head_dim);
+  add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+}
+
+static void add_attention(gos_text_t *text, const gos_op_t *op) {
+  uint32_t page_size = op->op.params[1], head_dim = op->op.params[2];
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
+  add_cache(text, op);
+  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u", page_size ? page_size : 1,
+                head_dim, op->op.params[3]);
+  add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+}
+
+static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_constants(text, "HEAD_DIM = %u, GROUP = %u", op->op.params[2], op->op.params[3]);
+}
+
+const gos_device_kind_t gos_device_kinds[GPUOS_KIND_COUNT] = {
+    [GPUOS_MATMUL] = {"matmul", add_matmul},
+    [GPUOS_MAP] = {"map", add_map},
+    [GPUOS_RMSNORM] = {"rmsnorm", add_rmsnorm},
+    [GPUOS_SOFTMAX] = {"softmax", add_softmax},
+    [GPUOS_EMBEDDING] = {"embedding", add_embedding},
+    [GPUOS_ROPE] = {"rope", add_rope},
+    [GPUOS_KV_APPEND] = {"kv_append", add_kv_append},
+    [GPUOS_ATTENTION] = {"attention", add_attention},
+    [GPUOS_ATTENTION_COMBINE] = {"attention_combine", add_attention_combine},
+    [GPUOS_ARGMAX] = {"argmax", add_argmax},
+};
