@@ -131,6 +131,15 @@ static void begin(gos_model_t *m, const head_t *head, MlirOperation *out_func) {
       gos_model_find(m, m->decls.at[i].name)->value = mlirBlockGetArgument(m->block, arg++);
 }
 
+// The operator that gives an output its last value takes the declared type.
+static void set_output_dtype(gos_model_t *m, const gos_name_t *name) {
+  if (name->role != GPUOS_OUTPUT || !mlirValueIsAOpResult(name->value)) return;
+  MlirOperation op = mlirOpResultGetOwner(name->value);
+  const char *declared = gos_dtype_name(m->decls.at[name->decl].shape.dtype);
+  for (const gos_param_t *p = gos_op_get_spec(op)->params; p->name; p++)
+    if (!strcmp(p->name, "dtype")) gos_op_set_string(m->ir, op, "dtype", declared);
+}
+
 static void end(gos_model_t *m, const head_t *head, MlirOperation func) {
   size_t room = m->decls.count + 1, count = 0;
   MlirValue *results = gos_alloc(m->ir->scratch, room * sizeof *results);
@@ -138,6 +147,7 @@ static void end(gos_model_t *m, const head_t *head, MlirOperation func) {
   for (size_t i = 0; i < m->decls.count; i++) {
     const gos_name_t *name = gos_model_find(m, m->decls.at[i].name);
     if (name->role != GPUOS_OUTPUT && !name->written) continue;
+    set_output_dtype(m, name);
     decls[count] = m->decls.at[i];
     results[count++] = name->value;
   }

@@ -105,15 +105,15 @@ static void check_required(gos_model_t *m, const gos_model_op_t *op) {
 
 // ---- one operator -------------------------------------------------------------------------------
 
-// A declared output decides the type of the operator that produces it.
-static void apply_output_dtype(gos_model_t *m, gos_model_op_t *op) {
+// A declared output decides the type of the operator that produces it last (model.c sets it at the end);
+// a type given here must be that one.
+static void check_output_dtype(gos_model_t *m, gos_model_op_t *op) {
   const gos_name_t *name = op->out ? gos_model_find(m, op->out) : NULL;
   const gos_param_t *param = find_param(op->spec, "dtype");
   if (!name || name->role != GPUOS_OUTPUT || !param || name->decl == GOS_NO_DECL) return;
   const char *declared = gos_dtype_name(m->decls.at[name->decl].shape.dtype);
   const gos_model_arg_t *given = gos_model_arg(op, "dtype");
   if (!given) {
-    gos_build_string(m->ir, &op->build, "dtype", declared);
     gos_model_add_place(op, "dtype", gos_model_arg(op, "out")->node->key_at);
   } else if (given->node->kind == GOS_YAML_SCALAR && strcmp(given->node->text, declared) &&
              gos_model_error(m, given->node->at, "type", "dtype %s, but output '%s' is %s",
@@ -151,7 +151,7 @@ static void read_op(gos_model_t *m, const gos_op_spec_t *spec, const gos_yaml_t 
   sort_keys(m, &op);
   check_required(m, &op);
   gos_model_args(m, &op);
-  apply_output_dtype(m, &op);
+  check_output_dtype(m, &op);
   finish(m, &op);
 }
 

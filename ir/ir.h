@@ -157,6 +157,7 @@ int64_t gos_op_int(MlirOperation op, const char *param);
 double gos_op_float(MlirOperation op, const char *param);
 bool gos_op_bool(MlirOperation op, const char *param);
 const char *gos_op_string(gos_ir_t *ir, MlirOperation op, const char *param); // in the arena
+void gos_op_set_string(gos_ir_t *ir, MlirOperation op, const char *param, const char *value);
 size_t gos_op_ints(MlirOperation op, const char *param, int64_t *out_values, size_t room);
 MlirOperation gos_op_body(gos_ir_t *ir, MlirOperation op,
                           const char *param); // func.func, null op if ""

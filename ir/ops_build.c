@@ -219,6 +219,10 @@ const char *gos_op_string(gos_ir_t *ir, MlirOperation op, const char *param) {
   return gos_strndup(ir->arena, text.data, text.length);
 }
 
+void gos_op_set_string(gos_ir_t *ir, MlirOperation op, const char *param, const char *value) {
+  mlirOperationSetAttributeByName(op, gos_ref(param), mlirStringAttrGet(ir->mlir, gos_ref(value)));
+}
+
 size_t gos_op_ints(MlirOperation op, const char *param, int64_t *out_values, size_t room) {
   MlirAttribute list = attr_of(op, param);
   size_t count = (size_t)mlirDenseArrayGetNumElements(list);
