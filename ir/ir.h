@@ -110,6 +110,7 @@ typedef struct gos_shape {
 MlirType gos_tensor_type(gos_ir_t *ir, const gos_shape_t *shape);
 MlirType gos_unknown_type(gos_ir_t *ir); // tensor<*xf32>
 gos_shape_t gos_shape_of(MlirValue value);
+uint64_t gos_shape_bytes(const gos_shape_t *shape);
 const char *gos_shape_text(gos_ir_t *ir,
                            const gos_shape_t *shape); // "[8192, 4096] bf16", in scratch
 

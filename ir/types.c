@@ -59,6 +59,12 @@ gos_shape_t gos_shape_of(MlirValue value) {
   return shape;
 }
 
+uint64_t gos_shape_bytes(const gos_shape_t *shape) {
+  uint64_t bytes = gpuos_dtype_bytes(shape->dtype);
+  for (int d = 0; d < shape->rank; d++) bytes *= (uint64_t)shape->dim[d];
+  return bytes;
+}
+
 const char *gos_shape_text(gos_ir_t *ir, const gos_shape_t *shape) {
   if (shape->rank < 0) return "unknown";
   gos_text_t text = {.arena = ir->scratch};
