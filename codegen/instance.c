@@ -5,10 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-  RUN = 8,       // elements of a vector access, device/dtype.cuh
-  COLUMNS = 100, // of generated text
-};
+enum { RUN = 8 }; // elements of a vector access, device/dtype.cuh
 
 static const char *const dtype_names[GPUOS_DTYPE_COUNT] = {
     [GPUOS_F32] = "GPUOS_F32",   [GPUOS_F16] = "GPUOS_F16",   [GPUOS_BF16] = "GPUOS_BF16",
@@ -268,7 +265,7 @@ static void add_matmul(gos_text_t *text, const gos_op_t *op) {
   add_expression(text, op);
 }
 
-// ---- the other gos_device_kinds ----------------------------------------------------------------------------
+// ---- the other kinds ------------------------------------------------------------------------------
 
 // Floats hold integers up to 2^24 only: moved as they are, they are words like any other.
 static void add_map(gos_text_t *text, const gos_op_t *op) {

@@ -77,6 +77,7 @@ static bool value_option(gos_options_t *to, const char *name, const char *value)
   if (!strcmp(name, "--emit")) {
     if ((index = one_of(name, value, emit_names)) < 0) return false;
     to->emit = (gos_emit_t)index;
+    to->emit_given = true;
   } else if (!strcmp(name, "--stop-after") || !strcmp(name, "--dump-after")) {
     if ((index = one_of(name, value, gos_stage_names)) < 0) return false;
     *(name[2] == 's' ? &to->stop_after : &to->dump_after) = gos_stage_names[index];
@@ -178,6 +179,15 @@ bool gos_options_parse(gos_arena_t *arena, int argc, char **argv, gos_options_t 
   if (says_something(out_options)) return true;
   if (!out_options->inputs.count) {
     fprintf(stderr, "gpuosc: no input; see gpuosc --help\n");
+    return false;
+  }
+  bool early = out_options->emit == GOS_EMIT_IR || out_options->emit == GOS_EMIT_PLAN;
+  if (out_options->stop_after && out_options->emit_given && !early) {
+    fprintf(stderr, "gpuosc: --stop-after goes with --emit=ir or --emit=plan\n");
+    return false;
+  }
+  if (out_options->dep_file && (!out_options->output || !strcmp(out_options->output, "-"))) {
+    fprintf(stderr, "gpuosc: -MD needs -o FILE\n");
     return false;
   }
   bool text = out_options->emit >= GOS_EMIT_IR;

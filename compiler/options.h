@@ -19,6 +19,7 @@ typedef struct gos_options {
   GOS_ARRAY(const char *) inputs;
   const char *output; // "-": standard output
   gos_emit_t emit;
+  bool emit_given;
   const char *stop_after; // a stage's name; NULL: run all
   const char *dump_after;
   const char *dep_file;             // -MD; NULL: none

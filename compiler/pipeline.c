@@ -30,7 +30,7 @@ static bool find_target(compilation_t *c);
 
 static bool stage_model(compilation_t *c) { return read_models(c) && find_target(c); }
 static bool stage_legalize(compilation_t *c) { return gos_pass_legalize(c->ir); }
-static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir); }
+static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir, &c->plan); }
 static bool stage_lower(compilation_t *c) { return gos_pass_lower(c->ir, &c->plan); }
 static bool stage_tile(compilation_t *c) { return gos_pass_tile(&c->plan); }
 static bool stage_footprint(compilation_t *c) { return gos_pass_footprint(&c->plan); }
@@ -118,7 +118,7 @@ static bool read_models(compilation_t *c) {
     const char *path = c->options->inputs.at[i];
     if (!read_file(c, path, &file)) return false;
     bool read = ends_with(path, ".mlir")
-                    ? gos_ir_parse(c->ir, file)
+                    ? gos_ir_parse(c->ir, file) && gos_ir_validate(c->ir)
                     : gos_model_read(c->ir, file, c->options->dims.at, c->options->dims.count);
     ok = read && ok;
   }
@@ -188,11 +188,21 @@ static gos_bytes_t result(compilation_t *c, const stage_t *last) {
   return gos_cubin_attach(c->ir->arena, c->code, c->table);
 }
 
+// Spaces, # and $ mean something to make.
+static void add_make_name(gos_text_t *text, const char *name) {
+  for (const char *c = name; *c; c++)
+    gos_text_add(text, *c == '$' ? "$$" : *c == ' ' || *c == '#' ? "\\%c" : "%c", *c);
+}
+
 static bool write_dependencies(compilation_t *c) {
   if (!c->options->dep_file) return true;
   gos_text_t text = {.arena = c->ir->arena};
-  gos_text_add(&text, "%s:", c->options->output);
-  for (size_t i = 0; i < c->files.count; i++) gos_text_add(&text, " %s", c->files.at[i]);
+  add_make_name(&text, c->options->output);
+  gos_text_add(&text, ":");
+  for (size_t i = 0; i < c->files.count; i++) {
+    gos_text_add(&text, " ");
+    add_make_name(&text, c->files.at[i]);
+  }
   gos_text_add(&text, "\n");
   return gos_artefact_write(c->ir, c->options->dep_file, (gos_bytes_t){text.at, text.count});
 }

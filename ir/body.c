@@ -138,8 +138,7 @@ const char *gos_body_end(gos_body_t *body, MlirValue result) {
   return name;
 }
 
-static gpuos_code_t encode_op(gos_ir_t *ir, MlirOperation op, bindings_t *bindings) {
-  (void)ir;
+static gpuos_code_t encode_op(MlirOperation op, bindings_t *bindings) {
   gpuos_code_t code = {0};
   if (named(op, "arith.constant")) {
     MlirAttribute value = mlirOperationGetAttributeByName(op, gos_ref("value"));
@@ -162,6 +161,38 @@ static gpuos_code_t encode_op(gos_ir_t *ir, MlirOperation op, bindings_t *bindin
       return code;
     }
   GOS_BUG("a pointwise body holds an operation outside arith and math");
+}
+
+static bool is_f32(MlirValue value) { return mlirTypeIsAF32(mlirValueGetType(value)); }
+
+static bool op_is_ours(MlirOperation op) {
+  if (named(op, "func.return")) return mlirOperationGetNumOperands(op) == 1;
+  gpuos_dtype_t dtype;
+  if (named(op, "arith.truncf")) // only to be widened again
+    return is_f32(mlirOperationGetOperand(op, 0)) &&
+           gos_type_dtype(mlirValueGetType(mlirOperationGetResult(op, 0)), &dtype);
+  if (mlirOperationGetNumResults(op) != 1 || !is_f32(mlirOperationGetResult(op, 0))) return false;
+  if (named(op, "arith.constant")) return true;
+  if (named(op, "arith.extf")) {
+    MlirValue narrow = mlirOperationGetOperand(op, 0);
+    return mlirValueIsAOpResult(narrow) && named(mlirOpResultGetOwner(narrow), "arith.truncf");
+  }
+  for (int i = GPUOS_CODE_ADD; i < GPUOS_CODE_COUNT; i++)
+    if (mlir_names[i] && named(op, mlir_names[i])) return true;
+  return false;
+}
+
+bool gos_body_is(MlirOperation func, size_t inputs) {
+  if (!named(func, "func.func") || mlirOperationGetNumRegions(func) != 1) return false;
+  MlirBlock block = block_of(func);
+  if (mlirBlockIsNull(block) || (size_t)mlirBlockGetNumArguments(block) != inputs) return false;
+  for (size_t i = 0; i < inputs; i++)
+    if (!is_f32(mlirBlockGetArgument(block, (intptr_t)i))) return false;
+  size_t count = inputs;
+  MlirOperation op = mlirBlockGetFirstOperation(block);
+  for (; !mlirOperationIsNull(op); op = mlirOperationGetNextInBlock(op), count++)
+    if (!op_is_ours(op)) return false;
+  return count < GPUOS_MAX_CODE;
 }
 
 size_t gos_body_encode(gos_ir_t *ir, MlirOperation func, size_t accs, gpuos_code_t *out_code) {
@@ -189,7 +220,7 @@ size_t gos_body_encode(gos_ir_t *ir, MlirOperation func, size_t accs, gpuos_code
       made.code = lookup(&bindings, mlirOperationGetOperand(op, 0))->code;
     else {
       if (count >= GPUOS_MAX_CODE - 1) GOS_BUG("a pointwise body is too long");
-      out_code[count++] = encode_op(ir, op, &bindings);
+      out_code[count++] = encode_op(op, &bindings);
     }
     *gos_push(ir->scratch, &bindings) = made;
   }

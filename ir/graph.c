@@ -58,8 +58,7 @@ static int64_t state_argument(gos_ir_t *ir, MlirOperation func, const char *name
   GOS_BUG("state '%s' of graph '%s' is no argument", name, gos_func_string(ir, func, "sym_name"));
 }
 
-static void set_attr(gos_ir_t *ir, MlirOperation op, const char *name, MlirAttribute value) {
-  (void)ir;
+static void set_attr(MlirOperation op, const char *name, MlirAttribute value) {
   mlirOperationSetAttributeByName(op, gos_ref(name), value);
 }
 
@@ -86,12 +85,12 @@ void gos_graph_end(gos_ir_t *ir, MlirOperation func, const char *graph_class, in
     dicts[i] = mlirDictionaryAttrGet(ir->mlir, state ? 2 : 1, attrs);
   }
   set_attr(
-      ir, func, "function_type",
+      func, "function_type",
       mlirTypeAttrGet(mlirFunctionTypeGet(ir->mlir, args, types, (intptr_t)count, types + args)));
-  if (count) set_attr(ir, func, "res_attrs", mlirArrayAttrGet(ir->mlir, (intptr_t)count, dicts));
-  set_attr(ir, func, "gpuos.class", string_attr(ir, graph_class));
-  set_attr(ir, func, "gpuos.deadline_us", int_attr(ir, deadline_us));
-  set_attr(ir, func, "gpuos.target", string_attr(ir, target));
+  if (count) set_attr(func, "res_attrs", mlirArrayAttrGet(ir->mlir, (intptr_t)count, dicts));
+  set_attr(func, "gpuos.class", string_attr(ir, graph_class));
+  set_attr(func, "gpuos.deadline_us", int_attr(ir, deadline_us));
+  set_attr(func, "gpuos.target", string_attr(ir, target));
 }
 
 void gos_graphs(gos_ir_t *ir, void (*visit)(gos_ir_t *, MlirOperation, void *), void *user) {

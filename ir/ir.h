@@ -83,6 +83,8 @@ void gos_ir_print(gos_ir_t *ir, bool locations, FILE *out);
 // MLIR's verifier plus: every attribute of a gpuos operator is in the table. A failure after a pass
 // is a bug.
 bool gos_ir_verify(gos_ir_t *ir);
+// That and more, of a file: names, roles, fixed shapes, enumerations, pointwise bodies. ([ir])
+bool gos_ir_validate(gos_ir_t *ir);
 
 // ---- places -------------------------------------------------------------------------------------
 
@@ -214,6 +216,8 @@ MlirValue gos_body_inline(gos_body_t *body, MlirOperation from, const MlirValue 
 size_t gos_body_length(MlirOperation func);
 // Ends the function, gives it a fresh symbol name and returns that name (in the arena).
 const char *gos_body_end(gos_body_t *body, MlirValue result);
+// Whether a function is a body of `inputs` arguments whose code fits.
+bool gos_body_is(MlirOperation func, size_t inputs);
 // Straight-line code of a body: its first `accs` arguments become ACC, the others INPUT. At most
 // GPUOS_MAX_CODE.
 size_t gos_body_encode(gos_ir_t *ir, MlirOperation func, size_t accs, gpuos_code_t *out_code);

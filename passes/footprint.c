@@ -1,7 +1,7 @@
 // footprint: declares what one unit of each operator takes. Pure analysis.
 // needs:    tile
 // provides: op.footprint: tensor operations, HBM and L2 bytes, kept lines, shared memory, energy
-// source:   DESIGN.md, footprint; bytes follow from the operand boxes of gpuos_abi.h
+// source:   bytes follow from the operand boxes of gpuos_abi.h
 #include "passes.h"
 
 // The first tile is a full one; its first slice is a full unit.

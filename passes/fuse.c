@@ -5,14 +5,22 @@
 //           in; fewer tensors that travel through memory. No operator whose result nobody uses
 // keeps:    a folded norm rounds as the separate one did; a folded epilogue rounds once less, but
 //           never less to 8 bits
-// source:   DESIGN.md; research on megakernels: each SM recomputing the norm saves two hops a layer
+// source:   HazyResearch's Megakernels: each SM computing the norm again saves two hops a layer
 #include <string.h>
 
 #include "passes.h"
 
 // A folded norm is computed again by every tile, so it pays for few rows only.
-// Such a matmul cannot be cut along K either, so K must fit one unit.
-enum { MAX_NORM_ROWS = 16, MAX_NORM_COLUMNS = 16384 };
+enum { MAX_NORM_ROWS = 16, LEAST_COLUMNS = 16 };
+
+// A matmul with a norm cannot be cut along K: its smallest unit, the rows and 16 columns of weights
+// over all of K, must stay well within the budget.
+static bool norm_fits(const gos_plan_t *plan, int64_t rows, int64_t k, gpuos_dtype_t dtype) {
+  const gos_target_t *t = plan->target;
+  double share = gos_curve_at(&t->read_tbps, t->sm_count) / t->sm_count; // TB/s of one SM
+  double bytes = (double)(rows + LEAST_COLUMNS) * (double)k * gpuos_dtype_bytes(dtype);
+  return t->margin * (t->unit_overhead_ns + bytes / share * 1e-3) <= plan->budget_ns;
+}
 
 static MlirBlock block_of(MlirOperation func) {
   return mlirRegionGetFirstBlock(mlirOperationGetRegion(func, 0));
@@ -203,13 +211,13 @@ static bool reads_once(MlirOperation op, MlirValue value) {
   return count == 1;
 }
 
-static bool norm_folds(MlirOperation norm) {
+static bool norm_folds(const gos_plan_t *plan, MlirOperation norm) {
   MlirValue out = mlirOperationGetResult(norm, 0), x = gos_op_in(norm, "x");
   gos_shape_t shape = gos_shape_of(out);
   int64_t rows = 1;
   for (int d = 0; d + 1 < shape.rank; d++) rows *= shape.dim[d];
-  if (rows > MAX_NORM_ROWS || shape.dim[shape.rank - 1] > MAX_NORM_COLUMNS) return false;
-  if (shape.dtype != gos_shape_of(x).dtype) return false;
+  if (rows > MAX_NORM_ROWS || shape.dtype != gos_shape_of(x).dtype) return false;
+  if (!norm_fits(plan, rows, shape.dim[shape.rank - 1], shape.dtype)) return false;
   for (MlirOpOperand use = mlirValueGetFirstUse(out); !mlirOpOperandIsNull(use);
        use = mlirOpOperandGetNextUse(use)) {
     MlirOperation user = mlirOpOperandGetOwner(use);
@@ -222,8 +230,8 @@ static bool norm_folds(MlirOperation norm) {
   return gos_value_uses(out) > 0;
 }
 
-static void fold_norm(gos_ir_t *ir, MlirOperation norm) {
-  if (!norm_folds(norm)) return;
+static void fold_norm(gos_ir_t *ir, const gos_plan_t *plan, MlirOperation norm) {
+  if (!norm_folds(plan, norm)) return;
   MlirValue out = mlirOperationGetResult(norm, 0);
   for (MlirOpOperand use = mlirValueGetFirstUse(out); !mlirOpOperandIsNull(use);
        use = mlirValueGetFirstUse(out)) {
@@ -257,10 +265,10 @@ static void drop_unused(gos_ir_t *ir, MlirOperation func) {
 }
 
 static void fuse(gos_ir_t *ir, MlirOperation func, void *user) {
-  (void)user;
+  const gos_plan_t *plan = user;
   MlirOperation op = mlirBlockGetFirstOperation(block_of(func));
   while (!mlirOperationIsNull(op)) {
-    if (gos_op_get_spec(op) && gos_op_is(op, "rmsnorm")) fold_norm(ir, op);
+    if (gos_op_get_spec(op) && gos_op_is(op, "rmsnorm")) fold_norm(ir, plan, op);
     if (gos_op_get_spec(op) && gos_op_is(op, "map") &&
         (fold_epilogue(ir, op, &op) || fold_map(ir, op, &op)))
       continue; // the operator made in its place may take in more
@@ -269,7 +277,7 @@ static void fuse(gos_ir_t *ir, MlirOperation func, void *user) {
   drop_unused(ir, func);
 }
 
-bool gos_pass_fuse(gos_ir_t *ir) {
-  gos_graphs(ir, fuse, NULL);
+bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan) {
+  gos_graphs(ir, fuse, (void *)(uintptr_t)plan);
   return true;
 }

@@ -408,13 +408,38 @@ static bool operands_known(MlirOperation op) {
   return true;
 }
 
+// Operands, results and intermediates are addressed by 32-bit element numbers.
+static bool small_enough(const infer_t *at, const gos_shape_t *out) {
+  uint64_t count = 1;
+  for (int d = 0; d < out->rank; d++) {
+    count *= (uint64_t)out->dim[d];
+    if (count > UINT32_MAX)
+      return fail(at, "out", "too-large", "the result %s has 2^32 elements or more", SHAPE(out));
+  }
+  return true;
+}
+
+// A cache that an attention has written holds a version of its own for each layer.
+static bool caches_kept_apart(const infer_t *at) {
+  for (intptr_t i = 0; i < mlirOperationGetNumOperands(at->op); i++) {
+    MlirValue value = mlirOperationGetOperand(at->op, i);
+    if (!mlirValueIsAOpResult(value) || mlirOpResultGetResultNumber(value) != 1) continue;
+    if (gos_op_is(at->op, "attention")) continue;
+    gos_error(at->ir->diags, gos_op_place(at->ir, at->op, NULL), "cache-use",
+              "'%s' reads a cache that an attention has written; only attention can",
+              gos_op_get_spec(at->op)->name);
+    return false;
+  }
+  return true;
+}
+
 void gos_infer(gos_ir_t *ir, MlirOperation op) {
   const gos_op_spec_t *spec = gos_op_get_spec(op);
   if (!operands_known(op)) return;
   infer_t at = {.ir = ir, .op = op};
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     if (strcmp(rules[i].name, spec->name)) continue;
-    if (!rules[i].infer(&at)) return;
+    if (!caches_kept_apart(&at) || !rules[i].infer(&at) || !small_enough(&at, &at.out)) return;
     mlirValueSetType(mlirOperationGetResult(op, 0), gos_tensor_type(ir, &at.out));
     if (mlirOperationGetNumResults(op) > 1)
       mlirValueSetType(mlirOperationGetResult(op, 1), gos_tensor_type(ir, &at.out2));

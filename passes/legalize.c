@@ -4,7 +4,6 @@
 //           map instead of quantize and dequantize; kv_append before attention instead of attention
 //           that writes its cache
 // fails:    [matmul-inner] [rank] [dtype] ... (infer.c), [output-shape]
-// source:   DESIGN.md, IR and passes
 #include <string.h>
 
 #include "infer.h"

@@ -212,7 +212,7 @@ static void check_size(gos_plan_t *plan, const gos_buffer_t *buffer) {
   if (buffer->role == GPUOS_STATE && buffer->shape.rank > 0)
     elements /= (uint64_t)buffer->shape.dim[0];
   if (elements > UINT32_MAX)
-    gos_error(plan->ir->diags, buffer->at, "too-large", "'%s' has more than 2^32 elements",
+    gos_error(plan->ir->diags, buffer->at, "too-large", "'%s' has 2^32 elements or more",
               buffer->name);
 }
 

@@ -95,8 +95,8 @@ bool gos_pass_memory(gos_plan_t *plan) {
     }
   if (plan->workspace_bytes > UINT32_MAX) {
     gos_error(plan->ir->diags, (gos_loc_t){0}, "too-large",
-              "intermediates take %.1f GB; at most 4.2 GB are possible",
-              (double)plan->workspace_bytes * 1e-9);
+              "intermediates take %.1f GiB; they must stay below 4 GiB",
+              (double)plan->workspace_bytes / (1 << 30));
     return false;
   }
   gos_buffer_t *workspace = &plan->buffers.at[plan->workspace];

@@ -3,7 +3,7 @@
 // provides: plan.tiles, wait_lists, waits, counters; op.order (raster), op.sms
 // keeps:    a tile waits only for tiles with lower tickets, and for the fewest counters that imply
 //           all it needs
-// source:   DESIGN.md: counters per tile where a consumer needs a part, per operator where it needs
+// source:   README: counters per tile where a consumer needs a part, per operator where it needs
 //           everything
 #include <stdlib.h>
 #include <string.h>

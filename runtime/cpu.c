@@ -50,8 +50,10 @@ static gpuos_status_t step_status(const gos_cpu_t *cpu) {
   switch (gos_load(&cpu->control.fault)) {
   case GPUOS_FAULT_STALL: return GPUOS_STALL;
   case GPUOS_FAULT_INDEX: return GPUOS_FAULT;
-  default: return gos_load(&cpu->control.command) == GPUOS_ABORT ? GPUOS_ABORTED : GPUOS_OK;
+  default: break;
   }
+  bool whole = gos_load(&cpu->control.tiles_done) == cpu->shared.table->tiles.count;
+  return whole ? GPUOS_OK : GPUOS_ABORTED;
 }
 
 // Leaves counters and slots as a step that finished would, whatever happened to this one.

@@ -9,7 +9,7 @@
 static void fill_control(const gpuos_program_t *program, gos_cuda_program_t *state) {
   gpuos_control_t *control = &state->host->sent;
   memset(control, 0, sizeof *control); // command RUN, ticket 0, no tiles done, no fault
-  control->epoch = ++state->epoch;
+  control->epoch = state->epoch + 1;
   control->wait_limit_us = program->device->options.wait_limit_us;
   for (uint32_t sm = 0; sm < state->args.sm_count; sm++)
     control->sm_lent[sm / 32] |= UINT32_C(1) << sm % 32;
@@ -29,6 +29,7 @@ gpuos_status_t gos_cuda_submit(gpuos_program_t *program) {
   GOS_CU_TRY(cuEventRecord(state->started, state->stream));
   GOS_CU_TRY(cuLaunchKernel(state->kernel, state->args.sm_count, 1, 1, state->launch.threads, 1, 1,
                             state->launch.smem_bytes, state->stream, parameters, NULL));
+  state->epoch++; // only now: counters move when the kernel runs, and not before
   GOS_CU_TRY(cuEventRecord(state->ended, state->stream));
   GOS_CU_TRY(
       cuMemcpyDtoHAsync(&host->found, state->args.control, sizeof host->found, state->stream));
@@ -42,10 +43,10 @@ void gos_cuda_abort(gpuos_program_t *program) {
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_cuda_program_t *state = program->state;
   CUdeviceptr command = state->args.control + offsetof(gpuos_control_t, command);
-  atomic_store(&state->aborted, true);
   cu->cuStreamWaitEvent(state->side, state->armed, 0);
   cu->cuMemcpyHtoDAsync(command, &state->host->abort_command, sizeof(uint32_t), state->side);
   cu->cuEventRecord(state->abort_sent, state->side);
+  atomic_store(&state->aborted, true); // whoever sees it waits for the copy above
 }
 
 // ---- wait ---------------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ gpuos_status_t gpuos_submit(gpuos_program_t *program);
 // operator, tile and counter in gpuos_device_error; the program can be used again after either.
 gpuos_status_t gpuos_wait(gpuos_program_t *program, uint64_t timeout_ns);
 
-// Asks the running step to end; gpuos_wait then returns ABORTED. From any thread.
+// Asks the running step to end; gpuos_wait then returns ABORTED, or OK if all was done by then.
+// From any thread, but not at once with gpuos_submit or gpuos_program_destroy.
 void gpuos_abort(gpuos_program_t *program);
 
 // Run time of the last finished step, as the device saw it; 0 if none.

@@ -7,11 +7,12 @@
 //
 //   graph      one compiled model: a run of tiles
 //   operator   a computation over an iteration space of four dimensions
-//   operand    a strided view of a buffer; each of its dimensions follows one iteration dimension,
-//   or is read whole tile       one cell of an operator's iteration grid; tiles are handed out by
-//   ticket, in table order unit       one slice of a tile along dimension 3; the longest an SM
-//   works before it can be taken back counter    signalled once by each of its tiles, waited for at
-//   its full count
+//   operand    a strided view of a buffer: each of its dimensions follows one iteration dimension,
+//              or is read whole
+//   tile       one cell of an operator's iteration grid; handed out by ticket, in table order
+//   unit       one slice of a tile along dimension 3; the longest an SM works before it can be
+//              taken back
+//   counter    signalled once by each of its tiles, waited for at its full count
 //
 // Tickets run over all graphs of a table in one order, and the proof assumes that order. Reserved
 // fields are 0.

@@ -92,7 +92,8 @@ template <class U> struct gpuos_matmul {
     const uint64_t policy = STREAM ? createpolicy_evict_first() : 0;
     const uint32_t first = gpuos_thread() / CHUNKS, chunk = gpuos_thread() % CHUNKS;
     const uint32_t at_k = k + chunk * (16 / OPERAND::BYTES);
-    const uint32_t left = at_k < k_end ? min(16u, (k_end - at_k) * OPERAND::BYTES) : 0;
+    constexpr uint32_t CHUNK = 16 / OPERAND::BYTES; // elements
+    const uint32_t left = at_k < k_end ? min(CHUNK, k_end - at_k) * OPERAND::BYTES : 0;
     // ROW_STEP is a multiple of 8: the chunk's place in its row stays the same.
     to += chunk / 8 * (TILE * GPUOS_ROW_BYTES) + gpuos_swizzle(first, chunk % 8);
     from += first * row_bytes + (uint64_t)at_k * OPERAND::BYTES;

@@ -66,6 +66,11 @@ Test(kernel_source, names_the_symbols_that_the_runtime_looks_for) {
 
 // ---- constants ----------------------------------------------------------------------------------
 
+// Readers get it const; here it is ours to change.
+static gpuos_operand_t *weight(gos_op_t *op) {
+  return (gpuos_operand_t *)gos_op_find(op, GPUOS_AS_W0);
+}
+
 typedef struct layout {
   uint32_t m, n, k;
   uint32_t w_stride_n, w_stride_k; // 0: row-major
@@ -86,7 +91,7 @@ Test(kernel_source, copies_asynchronously_only_what_lies_in_aligned_chunks) {
     const layout_t *l = &layouts[i];
     gos_plan_t *plan = make_plan(&chips[0]);
     gos_op_t *op = add_matmul(plan, GPUOS_BF16, GPUOS_BF16, l->m, l->n, l->k, 64, 64);
-    gpuos_operand_t *w = gos_plan_operand(op, GPUOS_AS_W0);
+    gpuos_operand_t *w = weight(op);
     if (l->w_stride_n) w->stride[2] = l->w_stride_n, w->stride[3] = l->w_stride_k;
     w->offset_bytes = l->w_offset;
     expect_text(plan, l->expected);
@@ -110,7 +115,7 @@ Test(kernel_source, widens_mixed_formats_exactly) {
   for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++) {
     gos_plan_t *plan = make_plan(&chips[0]);
     gos_op_t *op = add_matmul(plan, mixes[i].x, GPUOS_BF16, 64, 64, 128, 64, 64);
-    gos_plan_operand(op, GPUOS_AS_W0)->dtype = (uint8_t)mixes[i].w;
+    weight(op)->dtype = (uint8_t)mixes[i].w;
     expect_text(plan, mixes[i].expected);
     free_plan(plan);
   }

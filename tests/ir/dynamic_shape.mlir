@@ -1,0 +1,14 @@
+// Shapes are fixed.
+// RUN: not %gpuosc %s --emit=table -o %t 2>&1 | %FileCheck %s
+// CHECK: error: argument 0 is no tensor of at most 6 fixed dimensions
+module {
+  func.func @s(%arg0: tensor<?x8xf32> {gpuos.name = "x", gpuos.role = "input"}, %arg1: tensor<?x8xf32> {gpuos.name = "y", gpuos.role = "input"}) -> (tensor<?x8xf32> {gpuos.name = "o"}) attributes {gpuos.class = "background", gpuos.deadline_us = 0 : i64, gpuos.target = "h200"} {
+    %0 = "gpuos.map"(%arg0, %arg1) {dtype = "f32", expr = @pointwise_0, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0>} : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %0 : tensor<?x8xf32>
+  }
+  func.func private @pointwise_0(%arg0: f32, %arg1: f32) -> f32 {
+    %0 = arith.addf %arg0, %arg1 : f32
+    return %0 : f32
+  }
+}
+
