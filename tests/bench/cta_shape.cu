@@ -4,7 +4,7 @@
 //   ./cta_shape
 //
 // Prints, on one H200 in one run: the read ceiling by CTA shape and SM count with power and clock; an FP8 GEMM 8192^3 of
-// one kernel of 384 threads (wgmma, TMA, two consumer warpgroups of 2 x m64n128, setmaxnreg 240 / 24) beside cuBLASLt, burst
+// one kernel of 384 threads (wgmma, TMA, two consumer warpgroups of 2 x m64n128, setmaxnreg 232 / 40) beside cuBLASLt, burst
 // and sustained, checked against sampled rows in double; and a run in which every CTA changes roles from tile to tile, which
 // is what a resident kernel will do.
 #include <cublasLt.h>
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(THREADS, CTAS) stream_kernel(const uint4 *data
 
 // ---- the GEMM role -----------------------------------------------------------------------------------------------------------
 
-enum { TM = 128, TN = 256, TK = 128, STAGES = 4, STAGE_BYTES = (TM + TN) * TK, GEMM_SMEM = STAGES * STAGE_BYTES + 1024 + 256 };
+enum { TM = 128, TN = 256, TK = 128, STAGES = 4, STAGE_BYTES = (TM + TN) * TK, C_BYTES = 32768, GEMM_SMEM = STAGES * STAGE_BYTES + C_BYTES + 1024 + 128 };
 
 struct gemm_t {
   int tiles_m, tiles_n, steps, group, n;
@@ -162,7 +162,7 @@ __device__ __forceinline__ void produce(const CUtensorMap *a, const CUtensorMap 
 }
 
 template <int CLUSTER>
-__device__ __forceinline__ void consume(const gemm_t &g, int m, int n, uint32_t smem, uint32_t bars, uint32_t &step, int group) {
+__device__ __forceinline__ void consume(const CUtensorMap *cmap, const gemm_t &g, int m, int n, uint32_t smem, uint32_t bars, uint32_t &step, int group) {
   float d0[64], d1[64];
   for (int k = 0; k < g.steps; k++, step++) {
     uint32_t s = step % STAGES;
@@ -189,29 +189,49 @@ __device__ __forceinline__ void consume(const gemm_t &g, int m, int n, uint32_t 
     if (CLUSTER == 1) mbarrier_arrive(last);
     else mbarrier_arrive_at(last, threadIdx.x % 128);
   }
+  // Half the columns at a time through shared memory, 128-byte swizzled, and out by the copy engine: whole lines, and the
+  // next tile's instructions start while they are under way.
   float scale = *g.scale;
-  int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = m * TM + group * 64 + warp * 16 + lane / 4;
+  int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
+  uint32_t base = smem + STAGES * STAGE_BYTES + group * 16384;
 #pragma unroll
-  for (int half = 0; half < 2; half++)
+  for (int half = 0; half < 2; half++) {
+    if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
 #pragma unroll
-    for (int i = 0; i < 64; i += 4) {
+    for (int i = 0; i < 64; i += 8) {
       const float *d = half ? d1 : d0;
-      __nv_bfloat16 *to = g.c + (size_t)row * g.n + n * TN + half * 128 + i / 4 * 8 + lane % 4 * 2;
-      *(__nv_bfloat162 *)to = __floats2bfloat162_rn(d[i] * scale, d[i + 1] * scale);
-      *(__nv_bfloat162 *)(to + (size_t)8 * g.n) = __floats2bfloat162_rn(d[i + 2] * scale, d[i + 3] * scale);
+      uint32_t r[4];
+#pragma unroll
+      for (int q = 0; q < 4; q++) {
+        __nv_bfloat162 pair = __floats2bfloat162_rn(d[i + 2 * q] * scale, d[i + 2 * q + 1] * scale);
+        r[q] = *(uint32_t *)&pair;
+      }
+      int chunk = i / 4 + lane / 16; // of 8 columns
+      uint32_t to = base + chunk / 8 * 8192 + row * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
     }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
+    if (threadIdx.x % 128 == 0) {
+      for (int box = 0; box < 2; box++)
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(cmap), "r"(base + box * 8192),
+                     "r"(n * TN + half * 128 + box * 64), "r"(m * TM + group * 64) : "memory");
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+  }
 }
 
-// Warpgroups 0 and 1 multiply, with 240 registers a thread; a thread of warpgroup 2 loads, with 24. MIXED: after every tile
+// Warpgroups 0 and 1 multiply, with 232 registers a thread; a thread of warpgroup 2 loads, with 40 (24 spill). MIXED: after every tile
 // the multiplying warpgroups stream one ticket, 256 threads x LOADS words in flight, while the loader fetches the next tile:
 // both roles at one register split, since ptxas drops setmaxnreg when it stands in a loop.
 enum { MIXED_LOADS = 24 };
 template <int CLUSTER, bool MIXED>
-__global__ void __launch_bounds__(384, 1) both_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, gemm_t g, int tiles,
+__global__ void __launch_bounds__(384, 1) both_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap c, gemm_t g, int tiles,
                                                       const uint4 *data, uint32_t ticket_words, uint32_t tickets, uint32_t *ticket, uint32_t *out) {
   extern __shared__ char raw[];
   __shared__ uint32_t mine;
-  uint32_t smem = (smem_u32(raw) + 1023) & ~1023u, bars = smem + STAGES * STAGE_BYTES;
+  uint32_t smem = (smem_u32(raw) + 1023) & ~1023u, bars = smem + STAGES * STAGE_BYTES + C_BYTES;
   uint32_t rank = 0;
   if (CLUSTER > 1) asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   if (threadIdx.x == 0) {
@@ -225,20 +245,20 @@ __global__ void __launch_bounds__(384, 1) both_kernel(const __grid_constant__ CU
   uint32_t step = 0;
   int m, n;
   if (threadIdx.x >= 256) {
-    setmaxnreg_dec<24>();
+    setmaxnreg_dec<40>();
     if (threadIdx.x == 256)
       for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
         tile_at(pairs, tile, &m, &n);
         produce<CLUSTER>(&a, &b, g, m * CLUSTER + rank, n, smem, bars, step, rank);
       }
   } else {
-    setmaxnreg_inc<240>();
+    setmaxnreg_inc<232>();
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     uint32_t sum = 0;
     for (int tile = blockIdx.x / CLUSTER; tile < tiles; tile += gridDim.x / CLUSTER) {
       tile_at(pairs, tile, &m, &n);
-      consume<CLUSTER>(g, m * CLUSTER + rank, n, smem, bars, step, threadIdx.x / 128);
+      consume<CLUSTER>(&c, g, m * CLUSTER + rank, n, smem, bars, step, threadIdx.x / 128);
       if (!MIXED) continue;
       if (threadIdx.x == 0) mine = atomicAdd(ticket, 1);
       asm volatile("bar.sync 1, 256;" ::: "memory");
@@ -247,6 +267,7 @@ __global__ void __launch_bounds__(384, 1) both_kernel(const __grid_constant__ CU
       if (t < tickets) sum ^= stream_ticket<256, MIXED_LOADS>(data + (uint64_t)t * ticket_words, ticket_words, policy);
     }
     if (sum == 0x12345678) out[blockIdx.x] = sum;
+    if (threadIdx.x % 128 == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   if (CLUSTER > 1) asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 }
@@ -338,6 +359,15 @@ static CUtensorMap make_map(void *encode, void *base, int rows, int k, int box_r
   cuuint32_t box[2] = {TK, (cuuint32_t)box_rows}, one[2] = {1, 1};
   CHECK(((decltype(&cuTensorMapEncodeTiled))encode)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, base, dims, strides, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                                     CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  return map;
+}
+
+static CUtensorMap make_c_map(void *encode, void *base, int rows, int cols) {
+  CUtensorMap map;
+  cuuint64_t dims[2] = {(cuuint64_t)cols, (cuuint64_t)rows}, strides[1] = {(cuuint64_t)cols * 2};
+  cuuint32_t box[2] = {64, 64}, one[2] = {1, 1};
+  CHECK(((decltype(&cuTensorMapEncodeTiled))encode)(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, base, dims, strides, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
   return map;
 }
 
@@ -446,7 +476,7 @@ int main() {
   void *encode;
   cudaDriverEntryPointQueryResult q;
   CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &q));
-  CUtensorMap ma = make_map(encode, a, M, K, TM), mb = make_map(encode, b, N, K, TN), mb2 = make_map(encode, b, N, K, TN / 2);
+  CUtensorMap mc = make_c_map(encode, c, M, N), ma = make_map(encode, a, M, K, TM), mb = make_map(encode, b, N, K, TN), mb2 = make_map(encode, b, N, K, TN / 2);
   gemm_t g = {M / TM, N / TN, K / TK, 16, N, scale, c};
   int tiles = g.tiles_m * g.tiles_n;
   const uint32_t ticket_words = 256 * MIXED_LOADS * 2;
@@ -460,7 +490,7 @@ int main() {
     config.attrs = &attr, config.numAttrs = 1;
     CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SMEM));
     if (reset) CHECK(cudaMemsetAsync(ticket, 0, 4));
-    CHECK(cudaLaunchKernelEx(&config, kernel, ma, bmap, g, tiles / cluster, (const uint4 *)data, ticket_words, tickets, ticket, out));
+    CHECK(cudaLaunchKernelEx(&config, kernel, ma, bmap, mc, g, tiles / cluster, (const uint4 *)data, ticket_words, tickets, ticket, out));
   };
   auto check = [&](const char *name) {
     CHECK(cudaDeviceSynchronize());
