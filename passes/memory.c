@@ -4,7 +4,7 @@
 // provides: value offsets, operand offsets from the start of their buffer, plan.workspace_bytes
 // keeps:    graphs apart: they run at the same time. Order within a graph is kept by schedule's
 //           write-after-read waits
-// fails:    [too-large] a workspace beyond 32-bit offsets
+// fails:    [too-large] a workspace beyond 32-bit offsets; [memory] more than the chip holds
 // source:   best fit over live ranges in operator order
 #include "passes.h"
 
@@ -83,6 +83,16 @@ static void place_graph(gos_plan_t *plan, const gpuos_graph_t *graph) {
   }
 }
 
+static bool chip_holds(gos_plan_t *plan) {
+  uint64_t bytes = 0, room = plan->target->memory_bytes;
+  for (size_t i = 0; i < plan->buffers.count; i++) bytes += plan->buffers.at[i].bytes;
+  if (bytes <= room) return true;
+  gos_error(plan->ir->diags, (gos_loc_t){0}, "memory",
+            "tensors and workspace take %.1f GB; %s has %.1f GB", (double)bytes * 1e-9,
+            plan->target->name, (double)room * 1e-9);
+  return false;
+}
+
 bool gos_pass_memory(gos_plan_t *plan) {
   find_live_ranges(plan);
   for (size_t i = plan->buffers.count; i < plan->values.count; i++)
@@ -102,5 +112,5 @@ bool gos_pass_memory(gos_plan_t *plan) {
   gos_buffer_t *workspace = &plan->buffers.at[plan->workspace];
   workspace->bytes = plan->workspace_bytes;
   workspace->shape.dim[0] = (int64_t)plan->workspace_bytes;
-  return true;
+  return chip_holds(plan);
 }
