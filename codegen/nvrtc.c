@@ -11,7 +11,7 @@
 enum { LOG_LINES = 40 }; // shown
 
 #ifndef GOS_NVRTC_DIR
-#define GOS_NVRTC_DIR "" // where the build found it; cmake/nvrtc.cmake
+#define GOS_NVRTC_DIR "" // where the build found it: CMakeLists.txt
 #endif
 
 // ---- the library --------------------------------------------------------------------------------

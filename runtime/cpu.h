@@ -13,9 +13,9 @@ typedef struct gos_cpu gos_cpu_t;
 
 typedef struct gos_cpu_options {
   uint32_t sm_count; // 1..GPUOS_MAX_SMS
-  uint64_t
-      interleave_seed; // not 0: single thread, seeded order; a step then runs inside gos_cpu_wait
-  bool take_back;      // with a seed: SMs are taken back and lent again at random
+  // Not 0: single thread, seeded order; a step then runs inside gos_cpu_wait.
+  uint64_t interleave_seed;
+  bool take_back; // with a seed: SMs are taken back and lent again at random
   uint32_t wait_limit_us;
 } gos_cpu_options_t;
 
@@ -27,9 +27,9 @@ gos_cpu_t *gos_cpu_create(const gpuos_table_t *table, void *const *buffers,
 void gos_cpu_destroy(gos_cpu_t *cpu); // NULL is fine; ends a running step
 
 void gos_cpu_submit(gos_cpu_t *cpu); // starts a step; no step may be running
-gpuos_status_t gos_cpu_wait(gos_cpu_t *cpu,
-                            uint64_t timeout_ns); // OK, TIMEOUT, STALL, FAULT or ABORTED
-void gos_cpu_abort(gos_cpu_t *cpu);               // from any thread
+// OK, TIMEOUT, STALL, FAULT or ABORTED.
+gpuos_status_t gos_cpu_wait(gos_cpu_t *cpu, uint64_t timeout_ns);
+void gos_cpu_abort(gos_cpu_t *cpu); // from any thread
 void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm,
                       bool lent); // from any thread, while a step runs too
 

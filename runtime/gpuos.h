@@ -60,8 +60,8 @@ typedef struct gpuos_device_options {
   gpuos_device_kind_t kind;
   uint32_t ordinal;  // CUDA: which GPU
   uint32_t sm_count; // CPU: threads, at most 256; 0: one a core. CUDA: SMs used; 0: all
-  uint64_t
-      interleave_seed;    // CPU: not 0: one thread plays all SMs, in an order drawn from this seed
+  // CPU: not 0: one thread plays all SMs, in an order drawn from this seed.
+  uint64_t interleave_seed;
   bool take_back;         // CPU, with a seed: SMs are also taken back and lent again at random
   uint32_t wait_limit_us; // a longer wait inside a step is a stall; 0: 10 s
 } gpuos_device_options_t;

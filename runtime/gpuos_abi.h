@@ -105,8 +105,7 @@ typedef enum gpuos_kind {
   // [1, 1, row, col] OUT[row,col] = TABLE[IDS[row],col]; an id outside the table is a fault.
   GPUOS_EMBEDDING,
   // [1, row, head, 1] rotates X[row,head,:] by POS[row]; a negative position leaves the row as it
-  // is.
-  // params: 0 = f32 theta; 1 = u32 pairing (0: halves i, i + d/2; 1: neighbours 2i, 2i + 1); 2 =
+  // is. params: 0 = f32 theta; 1 = u32 pairing (0: halves i, i + d/2; 1: neighbours 2i, 2i + 1); 2 =
   // u32 scaling (0 none, 1 linear, 2 llama3); 3 = f32 factor; 4 = f32 low_freq_factor; 5 = f32
   // high_freq_factor; 6 = f32 original context length. Frequencies as in Hugging Face's
   // modeling_rope_utils.
@@ -379,9 +378,9 @@ typedef enum gpuos_fault {
 typedef struct gpuos_control {
   uint32_t command; // gpuos_command_t, by the host
   uint32_t epoch;   // number of the step, from 1, by the host before the SMs start
-  uint32_t
-      sm_lent[GPUOS_MAX_SMS / 32]; // bit s: SM s may work; cleared: leave at the next unit boundary
-  uint32_t wait_limit_us;          // a longer wait is a stall
+  // Bit s: SM s may work; cleared: it leaves at the next unit boundary.
+  uint32_t sm_lent[GPUOS_MAX_SMS / 32];
+  uint32_t wait_limit_us; // a longer wait is a stall
   uint32_t reserved[21];
   uint32_t ticket;       // next tile, from 0 in each step
   uint32_t tiles_done;   // the step is over when it equals the table's tiles
