@@ -2,12 +2,12 @@
 #include "instance.h"
 
 enum {
-  MAX_ACCS = 32768, // accumulators of a matmul tile: 128 registers of each of 256 threads
+  MAX_ACCS = 16384, // accumulators of a matmul tile: 64 registers of each of 256 threads
   FP8_ARCH = 89,    // PTX ISA: fp8 conversions and mma
   LEAST_ARCH = 80,  // cp.async, bf16 mma
   ROW_BYTES = 128,  // device/matmul_warp.cuh: of k in a block
   WARPS = 8,        // device/unit.cuh
-  STATIC_SMEM = 2048,
+  STATIC_SMEM = 3072,
 };
 
 static bool refuse(const gos_plan_t *plan, const gos_op_t *op, const char *why,
@@ -56,11 +56,12 @@ static bool matmul_fits(const gos_plan_t *plan, const gos_op_t *op) {
   if (gos_op_find(op, GPUOS_AS_X)->dtype == GPUOS_I32 ||
       gos_op_find(op, GPUOS_AS_W0)->dtype == GPUOS_I32)
     return refuse(plan, op, "integer matrices are not multiplied", "cast them to a float first");
+  if (gos_op_wgmma(plan->target, op)) return true; // tile knows its shapes
   if (m == 0 || n == 0 || count * m * n > MAX_ACCS)
     return refuse(plan, op,
                   gos_format(plan->ir->arena, "a tile of %u x %u x %u has too many accumulators",
                              count, o->tile[1], o->tile[2]),
-                  "at most 128 x 256, and 32768 in all with a second weight");
+                  "at most 128 x 256, and 16384 in all");
   uint32_t smem = matmul_smem(op, m, n, count), room = plan->target->smem_bytes;
   if (smem > room)
     return refuse(plan, op,

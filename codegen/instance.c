@@ -14,25 +14,6 @@ static const char *const dtype_names[GPUOS_DTYPE_COUNT] = {
 
 // ---- operands -----------------------------------------------------------------------------------
 
-// Elements that iteration dimension `dim` moves it by; device/kernel.cuh has the same rule.
-static uint64_t step_of(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
-  uint64_t step = 0;
-  for (int d = 0; d < GPUOS_DIMS; d++) {
-    bool k = op->op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x->follows[d] == GPUOS_ALL;
-    if (x->follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x->stride[d];
-  }
-  return step;
-}
-
-// Every address of it that differs only outside `dim` is a multiple of `bytes`.
-static bool aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, uint32_t bytes) {
-  uint32_t size = gpuos_dtype_bytes(x->dtype);
-  if (x->offset_bytes % bytes) return false;
-  for (uint32_t d = 0; d < GPUOS_DIMS; d++)
-    if (d != dim && op->op.extent[d] > 1 && step_of(op, x, d) * size % bytes) return false;
-  return true;
-}
-
 static uint32_t run_bytes(const gpuos_operand_t *x) {
   uint32_t bytes = RUN * gpuos_dtype_bytes(x->dtype);
   return bytes < 16 ? bytes : 16;
@@ -40,9 +21,9 @@ static uint32_t run_bytes(const gpuos_operand_t *x) {
 
 // Elements along iteration dimension `dim` come in aligned runs, or are all the same one.
 static bool runs_along(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
-  uint64_t step = step_of(op, x, dim);
+  uint64_t step = gos_op_step(op, x, dim);
   if (step == 0) return !x->writes;
-  return step == 1 && aligned(op, x, dim, run_bytes(x));
+  return step == 1 && gos_op_aligned(op, x, dim, run_bytes(x));
 }
 
 static bool tiles_in_runs(const gos_op_t *op, uint32_t dim) {
@@ -87,13 +68,21 @@ static bool all_row_runs(const gos_op_t *op, uint32_t width, size_t count,
 
 // ---- members of an instantiation ----------------------------------------------------------------
 
+// Which operand, its format, and bit by bit which iteration dimensions move it.
+static const char *view(gos_arena_t *arena, const gos_op_t *op, const gpuos_operand_t *x) {
+  unsigned moves = 0;
+  for (uint32_t d = 0; d < GPUOS_DIMS; d++)
+    if (gos_op_step(op, x, d) != 0) moves |= 1u << d;
+  return gos_format(arena, "gpuos_view<%td, %s, 0x%x>", x - op->operands, dtype_names[x->dtype],
+                    moves);
+}
+
 static void add_operand(gos_text_t *text, const gos_op_t *op, gpuos_as_t as, const char *member) {
   const gpuos_operand_t *x = gos_op_find(op, as);
   if (!x)
     gos_text_add(text, "  using %s = gpuos_absent;\n", member);
   else
-    gos_text_add(text, "  using %s = gpuos_view<%td, %s>;\n", member, x - op->operands,
-                 dtype_names[x->dtype]);
+    gos_text_add(text, "  using %s = %s;\n", member, view(text->arena, op, x));
 }
 
 // One line of named constants. Enumerators, because a static constexpr member would take space in
@@ -117,7 +106,7 @@ static void add_inputs(gos_text_t *text, const gos_op_t *op) {
   for (uint32_t i = 0; i < op->op.operand_count; i++) {
     const gpuos_operand_t *x = &op->operands[i];
     if (x->as != GPUOS_AS_EXTRA) continue;
-    gos_text_add(text, "%sgpuos_view<%u, %s>", comma, i, dtype_names[x->dtype]);
+    gos_text_add(text, "%s%s", comma, view(text->arena, op, x));
     comma = ", ";
   }
   gos_text_add(text, ">;\n");
@@ -230,9 +219,9 @@ void gos_matmul_elems(const gos_op_t *op, uint32_t *out_x, uint32_t *out_w) {
 // rows.
 static const char *copy_of(const gos_op_t *op, gpuos_as_t as, uint32_t elem, uint32_t row_dim) {
   const gpuos_operand_t *x = gos_op_find(op, as);
-  bool packed = step_of(op, x, GPUOS_SLICED_DIM) == 1;
-  if (packed && x->dtype == elem && aligned(op, x, GPUOS_SLICED_DIM, 16)) return "GPUOS_COPY_ASYNC";
-  return !packed && step_of(op, x, row_dim) == 1 ? "GPUOS_COPY_ROW" : "GPUOS_COPY_K";
+  bool packed = gos_op_step(op, x, GPUOS_SLICED_DIM) == 1;
+  if (packed && x->dtype == elem && gos_op_aligned(op, x, GPUOS_SLICED_DIM, 16)) return "GPUOS_COPY_ASYNC";
+  return !packed && gos_op_step(op, x, row_dim) == 1 ? "GPUOS_COPY_ROW" : "GPUOS_COPY_K";
 }
 
 // The next tile size that the device code has; 0: none.
@@ -240,6 +229,19 @@ uint32_t gos_matmul_tile_size(uint32_t wanted, uint32_t most) {
   uint32_t size = 16;
   while (size < wanted && size < most) size *= 2;
   return size < wanted ? 0 : size;
+}
+
+static void add_matmul_wgmma(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_W0, "w0");
+  add_operand(text, op, GPUOS_AS_W1, "w1");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_inputs(text, op);
+  add_constants(text, "TILE_N = %u", op->op.tile[2]);
+  add_constants(text, "X_ELEM = %s, W_ELEM = %s", dtype_names[gos_op_find(op, GPUOS_AS_X)->dtype],
+                dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
+  add_constants(text, "STORED = %d", gos_op_stores_bulk(op));
+  add_expression(text, op);
 }
 
 static void add_matmul(gos_text_t *text, const gos_op_t *op) {
@@ -349,6 +351,7 @@ static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
   add_constants(text, "HEAD_DIM = %u, GROUP = %u", op->op.params[2], op->op.params[3]);
 }
 
+const gos_device_kind_t gos_device_wgmma = {"matmul_wgmma", add_matmul_wgmma};
 const gos_device_kind_t gos_device_kinds[GPUOS_KIND_COUNT] = {
     [GPUOS_MATMUL] = {"matmul", add_matmul},
     [GPUOS_MAP] = {"map", add_map},

@@ -54,7 +54,9 @@ static void collect(source_t *source, uint32_t number) {
   const gos_op_t *op = &source->plan->ops.at[number];
   if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
   if (!has_tiles(op) || !runs(source, op)) return;
-  const gos_device_kind_t *kind = &gos_device_kinds[op->op.kind];
+  const gos_device_kind_t *kind = gos_op_wgmma(source->plan->target, op)
+                                      ? &gos_device_wgmma
+                                      : &gos_device_kinds[op->op.kind];
   gos_text_t text = {.arena = source->arena};
   kind->add(&text, op);
   *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
@@ -67,12 +69,9 @@ static void add_includes(gos_text_t *text, const source_t *source) {
                source->plan->target->arch_name);
   gos_text_add(text, "enum { GPUOS_SMEM_LIMIT = %u }; // bytes of one CTA\n\n",
                source->plan->target->smem_bytes);
-  for (int kind = 0; kind < GPUOS_KIND_COUNT; kind++)
-    for (size_t i = 0; i < source->instances.count; i++)
-      if (!strcmp(source->instances.at[i].kind, gos_device_kinds[kind].name)) {
-        gos_text_add(text, "#include \"%s.cuh\"\n", gos_device_kinds[kind].name);
-        break;
-      }
+  for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
+    if (source->instances.at[i].number == 0)
+      gos_text_add(text, "#include \"%s.cuh\"\n", source->instances.at[i].kind);
   gos_text_add(text, "#include \"kernel.cuh\"\n");
 }
 
@@ -96,7 +95,19 @@ static void add_labels(gos_text_t *text, const instance_t *instance) {
   }
 }
 
+static bool is_wgmma(const instance_t *instance) {
+  return !strcmp(instance->kind, gos_device_wgmma.name);
+}
+
+static bool has_wgmma(const source_t *source) {
+  bool has = false;
+  for (size_t i = 0; i < source->instances.count; i++) has |= is_wgmma(&source->instances.at[i]);
+  return has;
+}
+
 static void add_units(gos_text_t *text, const source_t *source) {
+  bool ring = has_wgmma(source);
+  gos_text_add(text, "  enum { CTAS = %d }; // of a cluster\n", ring ? 2 : 1);
   gos_text_add(text, "  enum { SMEM_BYTES = gpuos_most_smem<");
   for (size_t i = 0; i < source->instances.count; i++) {
     const instance_t *instance = &source->instances.at[i];
@@ -106,34 +117,91 @@ static void add_units(gos_text_t *text, const source_t *source) {
   gos_text_add(text, ">() };\n");
 }
 
+// One member of the program: a switch over operators, in which wgmma units do `member`. The others
+// are run, or left out when `only_wgmma`.
+static void add_switch(gos_text_t *text, const source_t *source, const char *head, bool only_wgmma,
+                       const char *member, const char *otherwise) {
+  gos_text_add(text, "  %s {\n    switch (op) {\n", head);
+  for (size_t i = 0; i < source->instances.count; i++) {
+    const instance_t *instance = &source->instances.at[i];
+    if (only_wgmma && !is_wgmma(instance)) continue;
+    const char *unit = gos_format(source->arena, "gpuos_%s<%s_%u>", instance->kind, instance->kind,
+                                  instance->number);
+    add_labels(text, instance);
+    if (is_wgmma(instance))
+      gos_text_add(text, " return %s::%s;\n", unit, member);
+    else
+      gos_text_add(text, " return gpuos_run<%s>(ctx);\n", unit);
+  }
+  gos_text_add(text, "    default: return %s;\n    }\n  }\n", otherwise);
+}
+
 static void add_program(gos_text_t *text, const source_t *source) {
   gos_text_add(text, "\nstruct gpuos_program {\n");
   add_units(text, source);
-  gos_text_add(text, "  GPUOS_DEVICE bool run(const gpuos_ctx &ctx, uint32_t op) {\n"
-                     "    switch (op) {\n");
-  for (size_t i = 0; i < source->instances.count; i++) {
-    const instance_t *instance = &source->instances.at[i];
-    add_labels(text, instance);
-    gos_text_add(text, " return gpuos_run<gpuos_%s<%s_%u>>(ctx);\n", instance->kind, instance->kind,
-                 instance->number);
-  }
-  gos_text_add(text, "    default: return true;\n    }\n  }\n};\n"
-                     "static_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
+  add_switch(text, source,
+             "GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker, uint32_t op)", false,
+             "run(ctx, worker)", "GPUOS_DONE");
+  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t op)", true, "load(loader)",
+             "");
+  add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t op)", true, "BULK", "false");
+  gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }
 
-static void add_symbols(gos_text_t *text, const gpuos_table_t *table) {
+// ---- what the kernel wants of its launch --------------------------------------------------------
+
+static uint32_t add_map(gos_text_t *text, uint32_t first, const gos_op_t *op,
+                        const gpuos_operand_t *x, uint32_t row_dim, uint32_t run_dim,
+                        uint32_t rows) {
+  if (!x) return 0;
+  uint8_t outer = gos_view_dim(op, x, 0);
+  bool moves = outer != GPUOS_ALL && gos_op_step(op, x, 0) != 0;
+  gos_text_add(text, "    {%u, %u, %u, %u, 0, %u, %u, 0},\n",
+               first + (uint32_t)(x - op->operands), gos_view_dim(op, x, run_dim),
+               gos_view_dim(op, x, row_dim), moves ? outer : GPUOS_ALL,
+               128 / gpuos_dtype_bytes(x->dtype), rows);
+  return 1;
+}
+
+// The operands that bulk copies move: boxes as device/matmul_wgmma.cuh copies them.
+static uint32_t add_maps(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
+  const gpuos_op_t *ops = GPUOS_SECTION(table, gpuos_op_t, ops);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < source->plan->ops.count; i++) {
+    const gos_op_t *op = &source->plan->ops.at[i];
+    uint32_t first = ops[i].first_operand, half = op->op.tile[2] / 2;
+    if (!has_tiles(op) || !gos_op_wgmma(source->plan->target, op)) continue;
+    count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_X), 1, 3, 128);
+    count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W0), 2, 3, half);
+    count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W1), 2, 3, half);
+    if (gos_op_stores_bulk(op))
+      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_OUT), 1, 2, 64);
+  }
+  return count;
+}
+
+static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
+  gos_text_t maps = {.arena = source->arena};
+  uint32_t count = add_maps(&maps, source, table);
   gos_text_add(text,
                "\nextern \"C\" {\n"
                "__device__ __attribute__((used)) extern const unsigned long long "
                "gpuos_table_hash = 0x%016llxull;\n"
                "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_launch = {\n"
-               "    GPUOS_THREADS, gpuos_program::SMEM_BYTES, 1, 0};\n\n"
-               "__global__ void __launch_bounds__(GPUOS_THREADS, 1)\n"
-               "    gpuos_kernel(const __grid_constant__ gpuos_launch_args args) {\n"
-               "  gpuos_loop<gpuos_program>(args);\n"
-               "}\n}\n",
-               (unsigned long long)table->hash);
+               "    GPUOS_THREADS + GPUOS_AGENTS, gpuos_program::SMEM_BYTES, 1, "
+               "gpuos_program::CTAS, %u};\n",
+               (unsigned long long)table->hash, count);
+  if (count)
+    gos_text_add(text,
+                 "// operand, its dimensions along and across a run, outer, box\n"
+                 "__device__ __attribute__((used)) extern const gpuos_map_t gpuos_maps[] = {\n%s"
+                 "};\n",
+                 maps.at);
+  gos_text_add(text, "\n__global__ void __launch_bounds__(GPUOS_THREADS + GPUOS_AGENTS, 1)\n"
+                     "    gpuos_kernel(const __grid_constant__ gpuos_launch_args_t args) {\n"
+                     "  gpuos_main<gpuos_program>(args);\n"
+                     "}\n}\n");
 }
 
 const char *gos_kernel_source(const gos_plan_t *plan, const gpuos_table_t *table) {
@@ -145,6 +213,6 @@ const char *gos_kernel_source(const gos_plan_t *plan, const gpuos_table_t *table
   for (size_t i = 0; i < source.instances.count; i++)
     add_instance(&text, &source, &source.instances.at[i]);
   add_program(&text, &source);
-  add_symbols(&text, table);
+  add_symbols(&text, &source, table);
   return text.at;
 }

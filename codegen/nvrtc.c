@@ -98,15 +98,18 @@ static const char *find_spill(const char *log) {
 static bool log_is_clean(const gos_plan_t *plan, const char *log) {
   gos_arena_t *arena = plan->ir->arena;
   gos_diags_t *diags = plan->ir->diags;
-  const char *spill = find_spill(log), *serial = strstr(log, "C7509");
-  if (!serial) serial = strstr(log, "C7510");
+  const char *spill = find_spill(log), *serial = strstr(log, "instructions are serialized"); // C7509 to C7515
+  const char *dropped = strstr(log, "C7512");
   if (spill)
     gos_error(diags, (gos_loc_t){0}, "spill", "the kernel spills registers: %s",
               line_around(arena, log, spill));
   if (serial)
     gos_error(diags, (gos_loc_t){0}, "wgmma-serial", "matrix instructions are serialised: %s",
               line_around(arena, log, serial));
-  return !spill && !serial;
+  if (dropped)
+    gos_error(diags, (gos_loc_t){0}, "setmaxnreg", "registers are not shared out as wanted: %s",
+              line_around(arena, log, dropped));
+  return !spill && !serial && !dropped;
 }
 
 // The log as notes, a line each.

@@ -65,6 +65,22 @@ typedef struct gos_plan {
 
 const gpuos_operand_t *gos_op_find(const gos_op_t *op, gpuos_as_t as); // first such, NULL if none
 uint64_t gos_op_tiles(const gpuos_op_t *op);                           // cells of its grid
+
+// ---- geometry.c: how operands lie ---------------------------------------------------------------
+
+// Elements that iteration dimension `dim` moves x by.
+uint64_t gos_op_step(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim);
+// The dimension of the view that iteration dimension `dim` moves; GPUOS_ALL: none.
+uint8_t gos_view_dim(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim);
+// Every address of x that differs only outside `dim` is a multiple of `bytes`.
+bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, uint32_t bytes);
+// A matmul whose operands bulk copies and wgmma can take as they lie.
+bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op);
+// Its OUT can be written by bulk copies, in whole lines.
+bool gos_op_stores_bulk(const gos_op_t *op);
+
+// ---- plan.c: text -------------------------------------------------------------------------------
+
 void gos_plan_print(const gos_plan_t *plan, FILE *out);                // operators: --emit=plan
 void gos_schedule_print(const gos_plan_t *plan, FILE *out);            // tiles: --emit=schedule
 

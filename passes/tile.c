@@ -10,8 +10,10 @@
 #include "passes.h"
 
 enum {
-  K_STEP = 64,              // elements; slices end on the device code's steps
-  MAX_ACCUMULATORS = 32768, // f32 of one CTA, 128 registers for each of 256 threads
+  STEP_BYTES = 128,         // of k; slices end on the device code's steps
+  MAX_ACCUMULATORS = 16384, // f32 of one CTA: 64 registers for each of 256 threads
+  WGMMA_ROWS = 128,         // of a tile, device/matmul_wgmma.cuh
+  WGMMA_ACCUMULATORS = 32768,
   MIN_SPLIT = 256,          // positions; below, a combine costs more than it brings
 };
 
@@ -29,10 +31,11 @@ static uint32_t measure(const gos_plan_t *plan, gos_op_t *op) {
 // The longest slice of K within the budget: K itself, or an even part of it.
 static uint32_t fit_slice(const gos_plan_t *plan, gos_op_t *op) {
   uint32_t k = op->op.extent[3];
+  uint32_t step = STEP_BYTES / gpuos_dtype_bytes(gos_op_find(op, GPUOS_AS_X)->dtype);
   for (uint32_t parts = 1;; parts++) {
-    op->op.slice = parts == 1 ? k : round_up((k + parts - 1) / parts, K_STEP);
+    op->op.slice = parts == 1 ? k : round_up((k + parts - 1) / parts, step);
     uint32_t bound = measure(plan, op);
-    if (bound <= plan->budget_ns || op->op.slice <= K_STEP || gos_op_find(op, GPUOS_AS_NORM))
+    if (bound <= plan->budget_ns || op->op.slice <= step || gos_op_find(op, GPUOS_AS_NORM))
       return bound;
   }
 }
@@ -47,14 +50,17 @@ static double cost_of(const gos_plan_t *plan, const gos_op_t *op) {
 static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
   static const uint32_t rows[] = {16, 32, 64, 128}, cols[] = {16, 32, 64, 128, 256};
   uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
+  bool wgmma = gos_op_wgmma(plan->target, op);
+  uint32_t most = wgmma ? WGMMA_ACCUMULATORS : MAX_ACCUMULATORS;
   gpuos_op_t best = {0};
   double best_cost = 0;
   op->op.tile[0] = 1, op->op.tile[3] = op->op.extent[3];
   for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
     for (size_t n = 0; n < sizeof cols / sizeof *cols; n++) {
-      bool too_many = rows[m] * cols[n] * weights > MAX_ACCUMULATORS;
+      bool too_many = rows[m] * cols[n] * weights > most;
       bool mostly_empty = m > 0 && rows[m - 1] >= op->op.extent[1];
-      if (too_many || mostly_empty) continue;
+      bool not_there = wgmma && (rows[m] != WGMMA_ROWS || cols[n] < 128);
+      if (too_many || mostly_empty || not_there) continue;
       op->op.tile[1] = rows[m], op->op.tile[2] = cols[n];
       uint32_t bound = fit_slice(plan, op);
       double cost = cost_of(plan, op) * (bound > plan->budget_ns ? 1e6 : 1);

@@ -16,6 +16,8 @@ int gos_cli_run(int argc, char **argv);
 int gos_cli_check(int argc, char **argv);
 int gos_cli_inspect(int argc, char **argv);
 int gos_cli_devices(int argc, char **argv);
+int gos_cli_bench(int argc, char **argv);
+int gos_cli_trace(int argc, char **argv);
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -43,6 +45,10 @@ void gos_print_options(FILE *out, const gos_option_t *options, int option_count)
 // A decimal number of at most `most`; says what is wrong with option `name` otherwise.
 bool gos_parse_count(const char *name, const char *text, uint64_t most, uint64_t *out_value);
 
+// "cpu" or "cuda"; and SMs as hex digits, the last one for SMs 0 to 3.
+bool gos_parse_device(const char *text, int *out_kind);
+bool gos_parse_mask(const char *name, const char *text, uint32_t out_mask[GPUOS_MAX_SMS / 32]);
+
 // The word of `words` most like `word`, or NULL when none is near.
 const char *gos_suggest(const char *word, const char *const *words, int count);
 
@@ -65,19 +71,35 @@ gos_shape_t gos_shape(const uint32_t *shape, uint32_t rank);
 
 // ---- a run --------------------------------------------------------------------------------------
 
-// Step times, for the closing line.
+// Times of steps.
 typedef struct gos_times {
   uint64_t *ns;
   size_t count, capacity;
 } gos_times_t;
 
-// What `gpuos run` has open. The options that language models add are cli_generate.c's.
+void gos_times_keep(gos_times_t *times, uint64_t ns);
+void gos_times_sort(gos_times_t *times);
+// Of sorted times the one that `share` of them, 0 to 1, do not exceed; 0 when there are none.
+uint64_t gos_times_at(const gos_times_t *times, double share);
+
+// What a command has open. The options that language models add are cli_generate.c's.
 typedef struct gos_session {
   gpuos_device_t *device;
   gpuos_program_t *program;
   uint64_t timeout_ns; // of one step
   gos_times_t times;
 } gos_session_t;
+
+typedef struct gos_open {
+  const char *path;
+  int device; // gpuos_device_kind_t, or -1: the GPU if there is one and the artefact has code for it
+  gpuos_device_options_t options; // kind and what is for the other kind aside
+  bool verbose;                   // say which device it is, and why
+} gos_open_t;
+
+// Opens a device and loads the artefact. False after saying why not; close in any case.
+bool gos_session_open(gos_session_t *session, const gos_open_t *open);
+void gos_session_close(gos_session_t *session);
 
 // Says why the last call on the session failed; returns false.
 bool gos_session_failed(const gos_session_t *session, const char *about, gpuos_status_t status);
@@ -88,6 +110,11 @@ bool gos_session_step(gos_session_t *session);
 // Description of the tensor called `name`; false when the program has none.
 bool gos_session_find(const gos_session_t *session, const char *name,
                       gpuos_tensor_info_t *out_info);
+
+// Gives every input and weight random data, the same in every run: normal numbers, finite fp8
+// values, scales of 1/16, ids of 0. An input 'pos' is `position` in every row, or, where 'seq' has
+// fewer sequences than rows, counts from there. False after saying what went wrong.
+bool gos_fill_random(gos_session_t *session, uint32_t position);
 
 typedef struct gos_generate {
   const char *prompt;      // token ids, "1,2,3"

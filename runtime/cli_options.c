@@ -99,7 +99,7 @@ int gos_next_word(gos_words_t *words, const gos_option_t *options, int option_co
   *out_value = NULL;
   if (words->at == words->argc) return GOS_WORD_END;
   const char *word = words->argv[words->at++];
-  if (strncmp(word, "--", 2) != 0) {
+  if (word[0] != '-' || word[1] == '\0') {
     *out_value = word;
     return GOS_WORD_PLAIN;
   }
@@ -131,4 +131,34 @@ bool gos_parse_count(const char *name, const char *text, uint64_t most, uint64_t
   }
   *out_value = value;
   return true;
+}
+
+bool gos_parse_device(const char *text, int *out_kind) {
+  *out_kind = strcmp(text, "cpu") == 0    ? GPUOS_DEVICE_CPU
+              : strcmp(text, "cuda") == 0 ? GPUOS_DEVICE_CUDA
+                                          : -1;
+  if (*out_kind < 0) gos_say("--device=%s: there are cpu and cuda", text);
+  return *out_kind >= 0;
+}
+
+static int hex_digit(char c) {
+  static const char digits[] = "0123456789abcdef";
+  const char *at = c == '\0' ? NULL : strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c);
+  return at != NULL ? (int)(at - digits) : -1;
+}
+
+bool gos_parse_mask(const char *name, const char *text, uint32_t out_mask[GPUOS_MAX_SMS / 32]) {
+  const char *digits = strncmp(text, "0x", 2) == 0 ? text + 2 : text;
+  size_t count = strlen(digits);
+  uint32_t any = 0;
+  memset(out_mask, 0, GPUOS_MAX_SMS / 8);
+  for (size_t i = 0; i < count && count <= GPUOS_MAX_SMS / 4; i++) {
+    int digit = hex_digit(digits[count - 1 - i]);
+    if (digit < 0) break;
+    out_mask[i / 8] |= (uint32_t)digit << i % 8 * 4;
+    any += i + 1 == count; // all digits were
+  }
+  if (any == 0)
+    gos_say("%s=%s: up to %d hex digits are expected, SM 0 last", name, text, GPUOS_MAX_SMS / 4);
+  return any != 0;
 }

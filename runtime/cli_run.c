@@ -70,14 +70,6 @@ static bool usage_error(const char *text) {
   return false;
 }
 
-static bool parse_device(run_t *run, const char *value) {
-  run->device = strcmp(value, "cpu") == 0    ? GPUOS_DEVICE_CPU
-                : strcmp(value, "cuda") == 0 ? GPUOS_DEVICE_CUDA
-                                             : -1;
-  if (run->device < 0) gos_say("--device=%s: there are cpu and cuda", value);
-  return run->device >= 0;
-}
-
 static bool add_pair(list_t *list, const char *name, const char *value) {
   if (strchr(value, '=') == NULL) {
     gos_say("%s %s: NAME=FILE is expected", name, value);
@@ -104,7 +96,7 @@ static bool parse_generation(run_t *run, enum option option, const char *value) 
 
 static bool parse_option(run_t *run, enum option option, const char *value) {
   switch (option) {
-  case DEVICE: return parse_device(run, value);
+  case DEVICE: return gos_parse_device(value, &run->device);
   case SMS: return gos_parse_count("--sms", value, GPUOS_MAX_SMS, &run->sms);
   case THREADS: return gos_parse_count("--threads", value, GPUOS_MAX_SMS, &run->sms);
   case WEIGHTS: run->weights.items[run->weights.count++] = value; return true;
@@ -164,56 +156,6 @@ static bool parse(run_t *run, int argc, char **argv) {
                                      : parse_option(run, (enum option)word, value);
     if (!ok) return false;
   }
-}
-
-// ---- device -------------------------------------------------------------------------------------
-
-static bool open_device(const run_t *run, gos_session_t *session, gpuos_device_kind_t kind) {
-  gpuos_device_options_t options = {.kind = kind, .sm_count = (uint32_t)run->sms};
-  if (kind == GPUOS_DEVICE_CPU) {
-    options.interleave_seed = run->seed;
-    options.take_back = run->take_back;
-  }
-  gpuos_status_t status = gpuos_device_open(&options, &session->device);
-  if (status == GPUOS_OK) return true;
-  bool choosing = run->device < 0 && kind == GPUOS_DEVICE_CUDA;
-  if (!choosing) return gos_session_failed(session, "device", status);
-  if (run->verbose) gos_say("no GPU: %s", gpuos_device_error(session->device));
-  gpuos_device_close(session->device);
-  session->device = NULL;
-  return false;
-}
-
-static bool choose_device(const run_t *run, gos_session_t *session, const gos_file_t *file) {
-  if (run->device >= 0) return open_device(run, session, (gpuos_device_kind_t)run->device);
-  gos_error_t error = {0};
-  gos_artefact_t artefact;
-  // A file that is no artefact is for gpuos_program_load to explain.
-  bool has_code = gos_artefact_find(file->data, file->bytes, &error, &artefact) == GPUOS_OK &&
-                  artefact.cubin != NULL;
-  bool cuda = has_code && run->seed == 0 && open_device(run, session, GPUOS_DEVICE_CUDA);
-  bool ok = cuda || open_device(run, session, GPUOS_DEVICE_CPU);
-  if (ok && run->verbose)
-    gos_say("runs on the %s, %u %s%s", cuda ? "GPU" : "CPU", gpuos_device_sm_count(session->device),
-            cuda ? "SMs" : "threads", has_code ? "" : "; the artefact has no device code");
-  return ok;
-}
-
-static bool load(const run_t *run, gos_session_t *session) {
-  gos_error_t error = {0};
-  gos_file_t file;
-  if (gos_file_map(run->path, &error, &file) != GPUOS_OK) {
-    gos_say("error: %s [IO]", error.text);
-    return false;
-  }
-  bool ok = choose_device(run, session, &file);
-  if (ok) {
-    gpuos_status_t status =
-        gpuos_program_load(session->device, file.data, file.bytes, &session->program);
-    ok = status == GPUOS_OK || gos_session_failed(session, run->path, status);
-  }
-  gos_file_unmap(&file);
-  return ok;
 }
 
 // ---- tensors ------------------------------------------------------------------------------------
@@ -296,25 +238,26 @@ static bool run_steps(const run_t *run, gos_session_t *session) {
   return true;
 }
 
-static int by_size(const void *left, const void *right) {
-  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-  return (a > b) - (a < b);
-}
-
 static void report_times(gos_times_t *times) {
   if (times->count == 0) return;
-  qsort(times->ns, times->count, sizeof *times->ns, by_size);
-  double median_ms = (double)times->ns[times->count / 2] * 1e-6;
+  gos_times_sort(times);
+  double median_ms = (double)gos_times_at(times, 0.5) * 1e-6;
   if (times->count == 1)
     gos_say("1 step, %.3f ms", median_ms);
   else
     gos_say("%zu steps, median %.3f ms, longest %.3f ms", times->count, median_ms,
-            (double)times->ns[times->count - 1] * 1e-6);
+            (double)gos_times_at(times, 1) * 1e-6);
 }
 
 static bool run_all(const run_t *run, gos_session_t *session) {
-  bool ok =
-      load(run, session) && bind_weights(run, session) && for_each(session, &run->sets, set_input);
+  const gos_open_t open = {.path = run->path,
+                           .device = run->device,
+                           .options = {.sm_count = (uint32_t)run->sms,
+                                       .interleave_seed = run->seed,
+                                       .take_back = run->take_back},
+                           .verbose = run->verbose};
+  bool ok = gos_session_open(session, &open) && bind_weights(run, session) &&
+            for_each(session, &run->sets, set_input);
   if (ok && run->generate.prompt != NULL)
     ok = gos_generate(session, &run->generate);
   else if (ok)
@@ -326,9 +269,7 @@ static bool run_all(const run_t *run, gos_session_t *session) {
 static bool run_session(const run_t *run) {
   gos_session_t session = {.timeout_ns = run->timeout_s * 1000000000};
   bool ok = run_all(run, &session);
-  gpuos_program_destroy(session.program);
-  gpuos_device_close(session.device);
-  free(session.times.ns);
+  gos_session_close(&session);
   return ok;
 }
 

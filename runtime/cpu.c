@@ -16,6 +16,7 @@ enum {
   SPINS = 64,   // polls before a waiting thread offers its core
   YIELDS = 512, // offers before it sleeps between polls
   NAP_NS = 50000,
+  TIMED_STEPS = 64,
 };
 
 typedef struct player {
@@ -38,10 +39,13 @@ struct gos_cpu {
   pthread_mutex_t mutex; // guards all below
   pthread_cond_t start, done;
   bool synced; // mutex and conditions exist
-  bool quit, running;
+  bool quit, running, paused;
   uint32_t steps_started, players_active;
-  gpuos_status_t status; // of the last step
-  uint64_t started_ns, step_ns;
+  uint32_t allowed[GPUOS_MAX_SMS / 32];      // the interleaver takes back and lends no others
+  uint64_t queued;                           // steps behind the one that runs
+  uint64_t submitted, finished;              // steps since creation; those that ended well
+  gpuos_status_t status;                     // of the last step
+  uint64_t started_ns, step_ns[TIMED_STEPS]; // by number of those that ended well
 };
 
 // ---- one step -----------------------------------------------------------------------------------
@@ -56,29 +60,51 @@ static gpuos_status_t step_status(const gos_cpu_t *cpu) {
   return whole ? GPUOS_OK : GPUOS_ABORTED;
 }
 
-// Leaves counters and slots as a step that finished would, whatever happened to this one.
-static void end_step(gos_cpu_t *cpu) {
-  gos_protocol_t *p = &cpu->shared;
-  const uint32_t *signals = GPUOS_SECTION(p->table, uint32_t, counters);
-  for (uint32_t i = 0; i < p->table->counters.count; i++)
-    gos_store(&p->counters[i], signals[i] * cpu->control.epoch);
-  for (uint32_t i = 0; i < p->park_count; i++) gos_store(&p->parks[i].state, GPUOS_PARK_FREE);
-  gos_store(&cpu->control.parked_count, 0);
-  cpu->status = step_status(cpu);
-  cpu->step_ns = gos_clock_ns() - cpu->started_ns;
-  cpu->running = false;
+static uint32_t step_number(const gpuos_control_t *c) {
+  return (uint32_t)(gos_load64(&c->ticket) >> 32);
 }
 
 static void begin_step(gos_cpu_t *cpu) {
   gpuos_control_t *c = &cpu->control;
   gos_store(&c->fault, GPUOS_FAULT_NONE);
-  gos_store(&c->ticket, 0);
   gos_store(&c->tiles_done, 0);
-  gos_store(&c->epoch, c->epoch + 1);
-  gos_store(&c->command, GPUOS_RUN);
+  gos_store64(&c->ticket, (uint64_t)(step_number(c) + 1) << 32);
+  gos_store(&c->command, cpu->paused ? GPUOS_PAUSE : GPUOS_RUN);
   for (uint32_t s = 0; s < cpu->sm_count; s++) gos_sm_reset(&cpu->players[s].sm);
   cpu->started_ns = gos_clock_ns();
   cpu->running = true;
+  cpu->steps_started++;
+  cpu->players_active = cpu->sm_count;
+  pthread_cond_broadcast(&cpu->start);
+}
+
+// Leaves counters and slots as a step that finished would, whatever happened to this one.
+static void clean_up(gos_cpu_t *cpu) {
+  gos_protocol_t *p = &cpu->shared;
+  const uint32_t *signals = GPUOS_SECTION(p->table, uint32_t, counters);
+  for (uint32_t i = 0; i < p->table->counters.count; i++)
+    gos_store(&p->counters[i], signals[i] * step_number(&cpu->control));
+  for (uint32_t i = 0; i < p->park_count; i++) gos_store(&p->parks[i].state, GPUOS_PARK_FREE);
+  gos_store(&cpu->control.parked_count, 0);
+  gos_store(&cpu->control.steps_done, step_number(&cpu->control));
+}
+
+// The last SM has left the step: the next one begins, or the host is told.
+static void end_step(gos_cpu_t *cpu) {
+  clean_up(cpu);
+  cpu->status = step_status(cpu);
+  if (cpu->status == GPUOS_OK)
+    cpu->step_ns[++cpu->finished % TIMED_STEPS] = gos_clock_ns() - cpu->started_ns;
+  if (cpu->queued > 0 && gos_load(&cpu->control.command) == GPUOS_ABORT)
+    cpu->status = cpu->status == GPUOS_OK ? GPUOS_ABORTED : cpu->status;
+  cpu->running = false;
+  if (cpu->status != GPUOS_OK) cpu->queued = 0;
+  if (cpu->queued == 0) {
+    gos_store(&cpu->control.tiles_done, 0);
+    return;
+  }
+  cpu->queued--;
+  begin_step(cpu);
 }
 
 // ---- threads ------------------------------------------------------------------------------------
@@ -113,7 +139,7 @@ static void *play(void *argument) {
     pthread_mutex_lock(&cpu->mutex);
     if (--cpu->players_active > 0) continue;
     end_step(cpu);
-    pthread_cond_broadcast(&cpu->done);
+    if (!cpu->running) pthread_cond_broadcast(&cpu->done);
   }
   pthread_mutex_unlock(&cpu->mutex);
   return NULL;
@@ -143,6 +169,7 @@ static uint32_t lent_count(const gos_cpu_t *cpu) {
 // Takes back or lends one SM, but never takes the last one.
 static void shuffle_lent(gos_cpu_t *cpu) {
   uint32_t s = draw(cpu, cpu->sm_count);
+  if (!(cpu->allowed[s / 32] >> s % 32 & 1)) return;
   bool lent = gos_load(&cpu->control.sm_lent[s / 32]) >> s % 32 & 1;
   if (!lent || lent_count(cpu) > 1) gos_cpu_set_lent(cpu, s, !lent);
 }
@@ -150,13 +177,14 @@ static void shuffle_lent(gos_cpu_t *cpu) {
 static gpuos_status_t interleave(gos_cpu_t *cpu, uint64_t deadline_ns) {
   for (;;) {
     if (cpu->take_back && draw(cpu, 4) == 0) shuffle_lent(cpu);
-    if (gos_sm_step(&cpu->players[draw(cpu, cpu->sm_count)].sm) == GOS_SM_OVER) break;
+    if (gos_sm_step(&cpu->players[draw(cpu, cpu->sm_count)].sm) == GOS_SM_OVER) {
+      pthread_mutex_lock(&cpu->mutex); // gos_cpu_abort looks at running
+      end_step(cpu);
+      pthread_mutex_unlock(&cpu->mutex);
+      if (!cpu->running) return cpu->status;
+    }
     if (gos_clock_ns() >= deadline_ns) return GPUOS_TIMEOUT;
   }
-  pthread_mutex_lock(&cpu->mutex); // gos_cpu_abort looks at running
-  end_step(cpu);
-  pthread_mutex_unlock(&cpu->mutex);
-  return cpu->status;
 }
 
 // ---- create and destroy -------------------------------------------------------------------------
@@ -213,6 +241,8 @@ static bool make_players(gos_cpu_t *cpu, const needs_t *needs) {
     player->sm.scratch = player->memory + needs->acc_floats;
     gos_sm_reset(&player->sm);
     gos_cpu_set_lent(cpu, s, true);
+    cpu->allowed[s / 32] |= 1u << s % 32;
+    cpu->shared.reports[s].smid = s;
   }
   return true;
 }
@@ -286,12 +316,15 @@ void gos_cpu_destroy(gos_cpu_t *cpu) {
 
 // ---- steps --------------------------------------------------------------------------------------
 
-void gos_cpu_submit(gos_cpu_t *cpu) {
+void gos_cpu_submit(gos_cpu_t *cpu, uint32_t count) {
   pthread_mutex_lock(&cpu->mutex);
-  begin_step(cpu);
-  cpu->steps_started++;
-  cpu->players_active = cpu->sm_count;
-  pthread_cond_broadcast(&cpu->start);
+  cpu->submitted += count;
+  cpu->queued += count;
+  if (!cpu->running) {
+    cpu->queued--;
+    begin_step(cpu);
+  }
+  gos_store(&cpu->control.submitted, step_number(&cpu->control) + (uint32_t)cpu->queued);
   pthread_mutex_unlock(&cpu->mutex);
 }
 
@@ -316,6 +349,20 @@ void gos_cpu_abort(gos_cpu_t *cpu) {
   pthread_mutex_unlock(&cpu->mutex);
 }
 
+// A pause outlasts steps; one that runs and was asked to end does so first.
+void gos_cpu_pause(gos_cpu_t *cpu, bool paused) {
+  pthread_mutex_lock(&cpu->mutex);
+  cpu->paused = paused;
+  if (gos_load(&cpu->control.command) != GPUOS_ABORT)
+    gos_store(&cpu->control.command, paused ? GPUOS_PAUSE : GPUOS_RUN);
+  pthread_mutex_unlock(&cpu->mutex);
+}
+
+void gos_cpu_lend(gos_cpu_t *cpu, const uint32_t mask[GPUOS_MAX_SMS / 32]) {
+  memcpy(cpu->allowed, mask, sizeof cpu->allowed);
+  for (uint32_t s = 0; s < cpu->sm_count; s++) gos_cpu_set_lent(cpu, s, mask[s / 32] >> s % 32 & 1);
+}
+
 void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm, bool lent) {
   uint32_t *word = &cpu->control.sm_lent[sm / 32], bit = 1u << sm % 32;
   if (lent)
@@ -324,6 +371,23 @@ void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm, bool lent) {
     __atomic_fetch_and(word, ~bit, __ATOMIC_ACQ_REL);
 }
 
-uint64_t gos_cpu_step_ns(const gos_cpu_t *cpu) { return cpu->step_ns; }
+// ---- what is seen of them -----------------------------------------------------------------------
+
+void gos_cpu_progress(gos_cpu_t *cpu, gpuos_progress_t *out_progress) {
+  pthread_mutex_lock(&cpu->mutex);
+  out_progress->steps_submitted = cpu->submitted;
+  out_progress->steps_done = cpu->finished;
+  out_progress->tiles_done = gos_load(&cpu->control.tiles_done);
+  pthread_mutex_unlock(&cpu->mutex);
+}
+
+uint64_t gos_cpu_step_ns(gos_cpu_t *cpu, uint64_t step) {
+  pthread_mutex_lock(&cpu->mutex);
+  bool known = step != 0 && step <= cpu->finished && cpu->finished - step < TIMED_STEPS;
+  uint64_t ns = known ? cpu->step_ns[step % TIMED_STEPS] : 0;
+  pthread_mutex_unlock(&cpu->mutex);
+  return ns;
+}
+
 const gpuos_control_t *gos_cpu_control(const gos_cpu_t *cpu) { return &cpu->control; }
 const gpuos_sm_t *gos_cpu_sms(const gos_cpu_t *cpu) { return cpu->shared.reports; }

@@ -26,15 +26,22 @@ gos_cpu_t *gos_cpu_create(const gpuos_table_t *table, void *const *buffers,
                           const gos_cpu_options_t *options);
 void gos_cpu_destroy(gos_cpu_t *cpu); // NULL is fine; ends a running step
 
-void gos_cpu_submit(gos_cpu_t *cpu); // starts a step; no step may be running
+// Queues steps, which run one after the other; one that does not end well drops those behind it.
+void gos_cpu_submit(gos_cpu_t *cpu, uint32_t count);
 // OK, TIMEOUT, STALL, FAULT or ABORTED.
 gpuos_status_t gos_cpu_wait(gos_cpu_t *cpu, uint64_t timeout_ns);
-void gos_cpu_abort(gos_cpu_t *cpu); // from any thread
-void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm,
-                      bool lent); // from any thread, while a step runs too
 
-uint64_t
-gos_cpu_step_ns(const gos_cpu_t *cpu); // from submit to the last SM, of a step that is over
+// From any thread, while a step runs too.
+void gos_cpu_abort(gos_cpu_t *cpu);
+void gos_cpu_pause(gos_cpu_t *cpu, bool paused);
+void gos_cpu_set_lent(gos_cpu_t *cpu, uint32_t sm, bool lent);
+// The interleaver then takes back and lends only these. With a seed, from the thread that waits.
+void gos_cpu_lend(gos_cpu_t *cpu, const uint32_t mask[GPUOS_MAX_SMS / 32]);
+
+void gos_cpu_progress(gos_cpu_t *cpu, gpuos_progress_t *out_progress);
+// From its start to the last SM, of step number `step` of those that ended well; 0 when not known,
+// or no longer.
+uint64_t gos_cpu_step_ns(gos_cpu_t *cpu, uint64_t step);
 const gpuos_control_t *gos_cpu_control(const gos_cpu_t *cpu); // for the watchdog's report
 const gpuos_sm_t *gos_cpu_sms(const gos_cpu_t *cpu);
 

@@ -60,10 +60,9 @@ static bool waits_over(const gos_protocol_t *p, uint32_t tile, uint32_t out_unme
   const gpuos_wait_list_t *list =
       GPUOS_SECTION(p->table, gpuos_wait_list_t, wait_lists) + tile_at(p, tile)->wait_list;
   const gpuos_wait_t *waits = GPUOS_SECTION(p->table, gpuos_wait_t, waits) + list->first;
-  uint32_t epoch = gos_load(&p->control->epoch);
+  uint32_t step = (uint32_t)(gos_load64(&p->control->ticket) >> 32);
   for (uint32_t i = 0; i < list->count; i++) {
-    uint32_t expected = waits[i].threshold * epoch,
-             found = gos_load(&p->counters[waits[i].counter]);
+    uint32_t expected = waits[i].threshold * step, found = gos_load(&p->counters[waits[i].counter]);
     if ((int32_t)(found - expected) >= 0) continue;
     out_unmet[0] = waits[i].counter, out_unmet[1] = expected, out_unmet[2] = found;
     return false;
@@ -129,6 +128,7 @@ static bool park(gos_sm_t *sm, uint32_t tile, uint32_t slice) {
     gos_store(&p->parks[i].slice, slice);
     if (slice > 0) memcpy(p->park_area + i * p->park_bytes, sm->accs, acc_bytes(p, tile));
     gos_add(&p->control->parked_count, 1);
+    gos_add(&p->reports[sm->number].parks, 1);
     gos_store(&p->parks[i].state, GPUOS_PARK_FULL);
     return true;
   }
@@ -186,8 +186,9 @@ static bool claim_parked(gos_sm_t *sm) {
 static bool claim_ticket(gos_sm_t *sm) {
   gos_protocol_t *p = sm->shared;
   uint32_t tiles = p->table->tiles.count;
-  if (gos_load(&p->control->ticket) >= tiles) return false; // do not count on for ever
-  uint32_t ticket = gos_add(&p->control->ticket, 1);
+  // Do not count on for ever: the step's number stands above the tile's.
+  if ((uint32_t)gos_load64(&p->control->ticket) >= tiles) return false;
+  uint32_t ticket = (uint32_t)gos_add64(&p->control->ticket, 1);
   if (ticket >= tiles) return false;
   sm->waiting = ticket;
   return true;

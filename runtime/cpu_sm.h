@@ -9,6 +9,7 @@
 
 #include "clock.h"
 #include "gpuos_abi.h"
+#include "words.h"
 
 // What all SMs of a program share. The owner of the program allocates it.
 typedef struct gos_protocol {
@@ -45,19 +46,5 @@ typedef enum gos_sm_result {
 
 void gos_sm_reset(gos_sm_t *sm);           // before a step
 gos_sm_result_t gos_sm_step(gos_sm_t *sm); // at most one unit
-
-// The fields that host and SMs share are plain words of the ABI; these are the only accesses.
-static inline uint32_t gos_load(const uint32_t *word) {
-  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-static inline void gos_store(uint32_t *word, uint32_t value) {
-  __atomic_store_n(word, value, __ATOMIC_RELEASE);
-}
-static inline uint32_t gos_add(uint32_t *word, uint32_t value) {
-  return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
-}
-static inline bool gos_swap(uint32_t *word, uint32_t from, uint32_t to) {
-  return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
 
 #endif // GPUOS_CPU_SM_H_

@@ -7,14 +7,17 @@ static gpuos_status_t resolve(gos_cu_t *cu, gos_error_t *error) {
   const struct {
     void *slot; // ISO C has no conversion from dlsym's result to a function pointer: copy its bytes
     const char *symbol;
+    bool optional;
   } wanted[] = {
-#define WANTED(name, symbol, parameters) {&cu->name, symbol},
-      GOS_CU_LIST(WANTED)
+#define WANTED(name, symbol, parameters)   {&cu->name, symbol, false},
+#define OPTIONAL(name, symbol, parameters) {&cu->name, symbol, true},
+      GOS_CU_LIST(WANTED) GOS_CU_OPTIONAL_LIST(OPTIONAL)
 #undef WANTED
+#undef OPTIONAL
   };
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
     void *found = dlsym(cu->library, wanted[i].symbol);
-    if (found == NULL)
+    if (found == NULL && !wanted[i].optional)
       return gos_fail(error, GPUOS_NO_DRIVER,
                       "the CUDA driver is too old: libcuda.so.1 has no %s; update it or use the "
                       "CPU device",

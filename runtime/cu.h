@@ -37,8 +37,48 @@ enum {
 
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0,
-  CU_EVENT_DISABLE_TIMING = 2,
+  CU_MEMHOSTALLOC_PORTABLE = 1,
+  CU_MEMHOSTALLOC_DEVICEMAP = 2,
+
+  CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+
+  CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0,
+  CU_TENSOR_MAP_DATA_TYPE_INT32 = 3,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT32 = 7,
+  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9,
+  CU_TENSOR_MAP_INTERLEAVE_NONE = 0,
+  CU_TENSOR_MAP_SWIZZLE_128B = 3,
+  CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3,
+  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0,
 };
+
+typedef struct CUlaunchAttribute {
+  int id;
+  int pad;
+  union {
+    char pad[64];
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
+  } value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ;
+  unsigned blockDimX, blockDimY, blockDimZ;
+  unsigned sharedMemBytes;
+  CUstream hStream;
+  CUlaunchAttribute *attrs;
+  unsigned numAttrs;
+} CUlaunchConfig;
+
+typedef struct CUtensorMap {
+  _Alignas(64) unsigned long long opaque[16];
+} CUtensorMap;
+_Static_assert(sizeof(CUlaunchAttribute) == 72, "launch attribute");
+_Static_assert(sizeof(CUlaunchConfig) == 56, "launch configuration");
+_Static_assert(sizeof(CUtensorMap) == 128, "tensor map");
 
 // X(name, exported symbol, parameters)
 #define GOS_CU_LIST(X)                                                                             \
@@ -69,6 +109,8 @@ enum {
   X(cuMemFree, "cuMemFree_v2", (CUdeviceptr address))                                              \
   X(cuMemHostAlloc, "cuMemHostAlloc", (void **address, size_t bytes, unsigned flags))              \
   X(cuMemFreeHost, "cuMemFreeHost", (void *address))                                               \
+  X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                     \
+    (CUdeviceptr * address, void *host, unsigned flags))                                           \
   X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes))             \
   X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                   \
   X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2",                                                     \
@@ -79,22 +121,29 @@ enum {
     (CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream))                     \
   X(cuStreamCreate, "cuStreamCreate", (CUstream * stream, unsigned flags))                         \
   X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream stream))                                      \
+  X(cuStreamQuery, "cuStreamQuery", (CUstream stream))                                             \
   X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream stream))                                 \
-  X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream stream, CUevent event, unsigned flags))      \
   X(cuEventCreate, "cuEventCreate", (CUevent * event, unsigned flags))                             \
   X(cuEventDestroy, "cuEventDestroy_v2", (CUevent event))                                          \
   X(cuEventRecord, "cuEventRecord", (CUevent event, CUstream stream))                              \
-  X(cuEventQuery, "cuEventQuery", (CUevent event))                                                 \
   X(cuEventElapsedTime, "cuEventElapsedTime", (float *ms, CUevent start, CUevent end))             \
-  X(cuLaunchKernel, "cuLaunchKernel",                                                              \
-    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,     \
-     unsigned block_y, unsigned block_z, unsigned smem_bytes, CUstream stream, void **parameters,  \
-     void **extra))
+  X(cuOccupancyMaxActiveClusters, "cuOccupancyMaxActiveClusters",                                  \
+    (int *count, CUfunction function, const CUlaunchConfig *config))                               \
+  X(cuLaunchKernelEx, "cuLaunchKernelEx",                                                          \
+    (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra))
+
+// NULL where the driver is too old: only what needs them says so.
+#define GOS_CU_OPTIONAL_LIST(X)                                                                    \
+  X(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled",                                              \
+    (CUtensorMap * map, int dtype, uint32_t rank, void *address, const uint64_t *extents,          \
+     const uint64_t *stride_bytes, const uint32_t *box, const uint32_t *element_strides,           \
+     int interleave, int swizzle, int l2_promotion, int out_of_bounds))
 
 typedef struct gos_cu {
   void *library;
 #define GOS_CU_MEMBER(name, symbol, parameters) CUresult(*name) parameters;
   GOS_CU_LIST(GOS_CU_MEMBER)
+  GOS_CU_OPTIONAL_LIST(GOS_CU_MEMBER)
 #undef GOS_CU_MEMBER
 } gos_cu_t;
 

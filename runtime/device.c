@@ -8,6 +8,7 @@ static gpuos_status_t open_kind(gpuos_device_t *device, const gpuos_device_optio
     return gos_fail(&device->error, GPUOS_INVALID_ARGUMENT, "gpuos_device_open needs options");
   device->options = *options;
   if (options->wait_limit_us == 0) device->options.wait_limit_us = GOS_DEFAULT_WAIT_LIMIT_US;
+  if (options->linger_us == 0) device->options.linger_us = GOS_DEFAULT_LINGER_US;
   if (options->kind == GPUOS_DEVICE_CPU) device->backend = &gos_backend_cpu;
   if (options->kind == GPUOS_DEVICE_CUDA) device->backend = &gos_backend_cuda;
   if (device->backend == NULL)

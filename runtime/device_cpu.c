@@ -5,6 +5,7 @@
 
 #include "cpu.h"
 #include "internal.h"
+#include "words.h"
 
 enum { BUFFER_ALIGNMENT = 64 };
 
@@ -77,6 +78,8 @@ static gpuos_status_t load_cpu(gpuos_program_t *program, const gos_artefact_t *a
   if (state == NULL)
     return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY, "no memory for a program");
   program->state = state;
+  program->sm_count = program->device->options.sm_count;
+  program->sm_group = 1;
   gpuos_status_t status = allocate_buffers(program, state);
   return status == GPUOS_OK ? create_cpu(program, state) : status;
 }
@@ -103,22 +106,62 @@ static gpuos_status_t read_cpu(gpuos_program_t *program, uint32_t buffer, void *
   return GPUOS_OK;
 }
 
-static gpuos_status_t submit_cpu(gpuos_program_t *program) {
-  gos_cpu_submit(((cpu_program_t *)program->state)->cpu);
+// ---- steps and control --------------------------------------------------------------------------
+
+static gos_cpu_t *cpu_of(const gpuos_program_t *program) {
+  return ((cpu_program_t *)program->state)->cpu;
+}
+
+static gpuos_status_t submit_cpu(gpuos_program_t *program, uint32_t count) {
+  gos_cpu_submit(cpu_of(program), count);
   return GPUOS_OK;
 }
 
 static gpuos_status_t wait_cpu(gpuos_program_t *program, uint64_t timeout_ns) {
-  cpu_program_t *state = program->state;
-  gpuos_status_t status = gos_cpu_wait(state->cpu, timeout_ns);
-  if (status == GPUOS_OK) program->step_ns = gos_cpu_step_ns(state->cpu);
-  if (status == GPUOS_STALL || status == GPUOS_FAULT)
-    return gos_report_fault(program, gos_cpu_control(state->cpu));
-  return status;
+  gos_cpu_t *cpu = cpu_of(program);
+  gpuos_status_t status = gos_cpu_wait(cpu, timeout_ns);
+  gpuos_progress_t progress;
+  gos_cpu_progress(cpu, &progress);
+  if (status == GPUOS_OK) program->step_ns = gos_cpu_step_ns(cpu, progress.steps_done);
+  if (status != GPUOS_STALL && status != GPUOS_FAULT) return status;
+  gos_fault_t fault;
+  memcpy(&fault, &gos_cpu_control(cpu)->fault, sizeof fault);
+  return gos_report_fault(program, &fault);
 }
 
-static void abort_cpu(gpuos_program_t *program) {
-  gos_cpu_abort(((cpu_program_t *)program->state)->cpu);
+static void abort_cpu(gpuos_program_t *program) { gos_cpu_abort(cpu_of(program)); }
+
+// Threads sleep between steps: there is nothing to leave.
+static gpuos_status_t quiesce_cpu(gpuos_program_t *program, uint64_t timeout_ns) {
+  (void)program, (void)timeout_ns;
+  return GPUOS_OK;
+}
+
+static void progress_cpu(gpuos_program_t *program, gpuos_progress_t *out_progress) {
+  gos_cpu_progress(cpu_of(program), out_progress);
+}
+
+static uint64_t step_ns_cpu(const gpuos_program_t *program, uint64_t step) {
+  return gos_cpu_step_ns(cpu_of(program), step);
+}
+
+static void pause_cpu(gpuos_program_t *program, bool paused) {
+  gos_cpu_pause(cpu_of(program), paused);
+}
+
+static void lend_cpu(gpuos_program_t *program, const uint32_t mask[GPUOS_MAX_SMS / 32]) {
+  gos_cpu_lend(cpu_of(program), mask);
+}
+
+static gpuos_status_t sm_cpu(gpuos_program_t *program, uint32_t sm, gpuos_sm_t *out_sm) {
+  const gpuos_sm_t *report = &gos_cpu_sms(cpu_of(program))[sm];
+  *out_sm = (gpuos_sm_t){.phase = gos_load(&report->phase),
+                         .tile = gos_load(&report->tile),
+                         .slice = gos_load(&report->slice),
+                         .units_run = gos_load(&report->units_run),
+                         .parks = gos_load(&report->parks),
+                         .smid = report->smid};
+  return GPUOS_OK;
 }
 
 const gos_backend_t gos_backend_cpu = {
@@ -131,4 +174,10 @@ const gos_backend_t gos_backend_cpu = {
     .submit = submit_cpu,
     .wait = wait_cpu,
     .abort = abort_cpu,
+    .quiesce = quiesce_cpu,
+    .progress = progress_cpu,
+    .step_ns = step_ns_cpu,
+    .pause = pause_cpu,
+    .lend = lend_cpu,
+    .sm = sm_cpu,
 };

@@ -36,6 +36,18 @@ static gpuos_status_t choose_sms(gpuos_device_t *device, const gos_cuda_t *cuda)
   return GPUOS_OK;
 }
 
+// The kernel finds a place in the ring by the low bits of the record's number.
+static gpuos_status_t choose_tracing(gpuos_device_t *device) {
+  uint32_t units = 1;
+  if (device->options.trace_units > GOS_MAX_TRACE_UNITS)
+    return gos_fail(&device->error, GPUOS_INVALID_ARGUMENT,
+                    "traces of %u units an SM asked for, at most %d are possible",
+                    device->options.trace_units, GOS_MAX_TRACE_UNITS);
+  while (units < device->options.trace_units) units *= 2;
+  if (device->options.trace_units != 0) device->options.trace_units = units;
+  return GPUOS_OK;
+}
+
 static gpuos_status_t open_cuda(gpuos_device_t *device) {
   gos_error_t *error = &device->error;
   if (device->options.interleave_seed != 0 || device->options.take_back)
@@ -44,19 +56,12 @@ static gpuos_status_t open_cuda(gpuos_device_t *device) {
   gos_cuda_t *cuda = calloc(1, sizeof *cuda);
   if (cuda == NULL) return gos_fail(error, GPUOS_OUT_OF_MEMORY, "no memory for a device");
   device->state = cuda;
-  gpuos_status_t status = gos_cu_load(error, &cuda->cu);
+  gpuos_status_t status = choose_tracing(device);
+  if (status == GPUOS_OK) status = gos_cu_load(error, &cuda->cu);
   if (status == GPUOS_OK) status = find_device(device, cuda);
   if (status == GPUOS_OK) status = choose_sms(device, cuda);
   if (status != GPUOS_OK) return status;
   return GOS_CU(&cuda->cu, error, cuDevicePrimaryCtxRetain(&cuda->context, cuda->device));
-}
-
-static void close_cuda(gpuos_device_t *device) {
-  gos_cuda_t *cuda = device->state;
-  if (cuda == NULL) return;
-  if (cuda->context != NULL) cuda->cu.cuDevicePrimaryCtxRelease(cuda->device);
-  gos_cu_unload(&cuda->cu);
-  free(cuda);
 }
 
 // ---- the context --------------------------------------------------------------------------------
@@ -72,31 +77,39 @@ void gos_cuda_leave(gpuos_device_t *device) {
   cuda->cu.cuCtxPopCurrent(&popped);
 }
 
-// ---- copies -------------------------------------------------------------------------------------
+// ---- programs -----------------------------------------------------------------------------------
 
-// On the program's own stream: the stream does not wait for the legacy one, and a synchronous copy
-// of pageable memory may return before its last bytes have arrived (CUDA Driver API, "API
-// synchronization behavior"). No step runs, so the synchronisation waits for the copy alone.
-static gpuos_status_t copy_in(gpuos_program_t *program, uint32_t buffer, const void *data) {
-  const gos_cu_t *cu = &gos_cuda_of(program)->cu;
-  gos_error_t *error = &program->device->error;
-  gos_cuda_program_t *state = program->state;
-  size_t bytes = (size_t)GPUOS_SECTION(program->table, gpuos_buffer_t, buffers)[buffer].bytes;
-  if (bytes == 0) return GPUOS_OK;
-  GOS_CU_TRY(cuMemcpyHtoDAsync(state->buffers[buffer], data, bytes, state->stream));
-  GOS_CU_TRY(cuStreamSynchronize(state->stream));
-  return GPUOS_OK;
+// Frees what destroyed programs still hold, unless some kernel that the driver would wait for runs:
+// then it stays, rather than hang, until a later call finds the GPU free.
+static void collect(gos_cuda_t *cuda) {
+  const gos_cuda_program_t *busy;
+  bool any = false;
+  for (const gos_cuda_program_t *p = cuda->programs; p != NULL; p = p->next)
+    any = any || p->owner == NULL;
+  if (!any || !gos_cuda_evict_all(cuda, &busy)) return;
+  for (gos_cuda_program_t **at = &cuda->programs; *at != NULL;) {
+    gos_cuda_program_t *program = *at;
+    if (program->owner != NULL) {
+      at = &program->next;
+      continue;
+    }
+    *at = program->next;
+    gos_cuda_free(&cuda->cu, program);
+  }
 }
 
-static gpuos_status_t copy_out(gpuos_program_t *program, uint32_t buffer, void *out_data) {
-  const gos_cu_t *cu = &gos_cuda_of(program)->cu;
-  gos_error_t *error = &program->device->error;
-  gos_cuda_program_t *state = program->state;
-  size_t bytes = (size_t)GPUOS_SECTION(program->table, gpuos_buffer_t, buffers)[buffer].bytes;
-  if (bytes == 0) return GPUOS_OK;
-  GOS_CU_TRY(cuMemcpyDtoHAsync(out_data, state->buffers[buffer], bytes, state->stream));
-  GOS_CU_TRY(cuStreamSynchronize(state->stream));
-  return GPUOS_OK;
+// The context of a kernel that never ends cannot be given up either.
+static void close_cuda(gpuos_device_t *device) {
+  gos_cuda_t *cuda = device->state;
+  if (cuda == NULL) return;
+  if (cuda->programs != NULL && gos_cuda_enter(device) == GPUOS_OK) {
+    collect(cuda);
+    gos_cuda_leave(device);
+  }
+  if (cuda->programs != NULL) return;
+  if (cuda->context != NULL) cuda->cu.cuDevicePrimaryCtxRelease(cuda->device);
+  gos_cu_unload(&cuda->cu);
+  free(cuda);
 }
 
 // ---- the backend: each call inside the device's context -----------------------------------------
@@ -110,15 +123,18 @@ static gpuos_status_t load_cuda(gpuos_program_t *program, const gos_artefact_t *
 }
 
 static void unload_cuda(gpuos_program_t *program) {
+  gos_cuda_program_t *state = program->state;
+  state->owner = NULL;
   if (gos_cuda_enter(program->device) != GPUOS_OK) return;
-  gos_cuda_unload(program);
+  collect(gos_cuda_of(program));
   gos_cuda_leave(program->device);
 }
 
 static gpuos_status_t write_cuda(gpuos_program_t *program, uint32_t buffer, const void *data) {
   gpuos_status_t status = gos_cuda_enter(program->device);
   if (status != GPUOS_OK) return status;
-  status = copy_in(program, buffer, data);
+  status = gos_cuda_find(program);
+  if (status == GPUOS_OK) status = gos_cuda_write(program, buffer, data);
   gos_cuda_leave(program->device);
   return status;
 }
@@ -126,15 +142,16 @@ static gpuos_status_t write_cuda(gpuos_program_t *program, uint32_t buffer, cons
 static gpuos_status_t read_cuda(gpuos_program_t *program, uint32_t buffer, void *out_data) {
   gpuos_status_t status = gos_cuda_enter(program->device);
   if (status != GPUOS_OK) return status;
-  status = copy_out(program, buffer, out_data);
+  status = gos_cuda_find(program);
+  if (status == GPUOS_OK) status = gos_cuda_read(program, buffer, out_data);
   gos_cuda_leave(program->device);
   return status;
 }
 
-static gpuos_status_t submit_cuda(gpuos_program_t *program) {
+static gpuos_status_t submit_cuda(gpuos_program_t *program, uint32_t count) {
   gpuos_status_t status = gos_cuda_enter(program->device);
   if (status != GPUOS_OK) return status;
-  status = gos_cuda_submit(program);
+  status = gos_cuda_submit(program, count);
   gos_cuda_leave(program->device);
   return status;
 }
@@ -147,12 +164,64 @@ static gpuos_status_t wait_cuda(gpuos_program_t *program, uint64_t timeout_ns) {
   return status;
 }
 
-// From any thread, so nothing is recorded: an abort that fails shows as a step that goes on.
-static void abort_cuda(gpuos_program_t *program) {
-  gos_cuda_t *cuda = gos_cuda_of(program);
-  if (cuda->cu.cuCtxPushCurrent(cuda->context) != CUDA_SUCCESS) return;
-  gos_cuda_abort(program);
+static gpuos_status_t quiesce_cuda(gpuos_program_t *program, uint64_t timeout_ns) {
+  gpuos_status_t status = gos_cuda_enter(program->device);
+  if (status != GPUOS_OK) return status;
+  status = gos_cuda_quiesce(program, timeout_ns);
   gos_cuda_leave(program->device);
+  return status;
+}
+
+static gpuos_status_t sm_cuda(gpuos_program_t *program, uint32_t sm, gpuos_sm_t *out_sm) {
+  const gos_cuda_program_t *state = program->state;
+  gpuos_status_t status = gos_cuda_enter(program->device);
+  if (status != GPUOS_OK) return status;
+  status = gos_cuda_sms(program, sm, 1);
+  if (status == GPUOS_OK) *out_sm = state->host->sms[sm];
+  gos_cuda_leave(program->device);
+  return status;
+}
+
+static gpuos_status_t unit_stats_cuda(gpuos_program_t *program, uint32_t op,
+                                      gpuos_unit_stats_t *out_stats) {
+  gpuos_status_t status = gos_cuda_enter(program->device);
+  if (status != GPUOS_OK) return status;
+  status = gos_cuda_unit_stats(program, op, out_stats);
+  gos_cuda_leave(program->device);
+  return status;
+}
+
+static gpuos_status_t trace_cuda(gpuos_program_t *program, uint32_t sm,
+                                 const gpuos_trace_t **out_ring, uint32_t *out_written) {
+  gpuos_status_t status = gos_cuda_enter(program->device);
+  if (status != GPUOS_OK) return status;
+  status = gos_cuda_trace(program, sm, out_ring, out_written);
+  gos_cuda_leave(program->device);
+  return status;
+}
+
+// ---- the backend: calls that need only the mailbox ----------------------------------------------
+
+static void pause_cuda(gpuos_program_t *program, bool paused) {
+  gos_cuda_program_t *state = program->state;
+  state->paused = paused;
+  state->watch.since_ns = 0;
+  gos_cuda_command(state, gos_cuda_usual_command(state));
+}
+
+static void lend_cuda(gpuos_program_t *program, const uint32_t mask[GPUOS_MAX_SMS / 32]) {
+  gos_cuda_program_t *state = program->state;
+  state->watch.since_ns = 0;
+  for (int i = 0; i < GPUOS_MAX_SMS / 32; i++) gos_store(&state->mailbox->sm_lent[i], mask[i]);
+}
+
+static void progress_cuda(gpuos_program_t *program, gpuos_progress_t *out_progress) {
+  const gos_cuda_program_t *state = program->state;
+  uint32_t open = gos_cuda_outstanding(state);
+  out_progress->steps_submitted = state->submitted;
+  out_progress->steps_done = state->submitted - state->dropped - open; // of the same look
+  out_progress->tiles_done = open != 0 ? gos_load(&state->mailbox->tiles_done) : 0;
+  out_progress->resident = gos_load(&state->mailbox->residency) != GPUOS_GONE;
 }
 
 const gos_backend_t gos_backend_cuda = {
@@ -164,5 +233,15 @@ const gos_backend_t gos_backend_cuda = {
     .read = read_cuda,
     .submit = submit_cuda,
     .wait = wait_cuda,
-    .abort = abort_cuda,
+    .abort = gos_cuda_abort,
+    .quiesce = quiesce_cuda,
+    .progress = progress_cuda,
+    .step_ns = gos_cuda_step_ns,
+    .pause = pause_cuda,
+    .lend = lend_cuda,
+    .sm = sm_cuda,
+    .storm = gos_cuda_storm,
+    .storm_read = gos_cuda_storm_read,
+    .unit_stats = unit_stats_cuda,
+    .trace = trace_cuda,
 };

@@ -64,6 +64,13 @@ typedef struct gpuos_device_options {
   uint64_t interleave_seed;
   bool take_back;         // CPU, with a seed: SMs are also taken back and lent again at random
   uint32_t wait_limit_us; // a longer wait inside a step is a stall; 0: 10 s
+  uint32_t linger_us;     // CUDA: a resident kernel without work leaves after so long; 0: 2 ms
+  // CUDA: units that each SM keeps in its trace ring, and times all of them; 0: no tracing. Costs
+  // two clock reads and a 32-byte store a unit. Rounded up to a power of two.
+  uint32_t trace_units;
+  // CUDA: the kernel is launched for each step and leaves after it, so that a profiler sees kernels
+  // that end. One step at a time; lending waits for the next launch, pauses and aborts do nothing.
+  bool one_shot;
 } gpuos_device_options_t;
 
 // Opens a device. Like sqlite3_open, *out_device is set even on failure (unless memory ran out), so
@@ -113,19 +120,97 @@ gpuos_status_t gpuos_program_read(gpuos_program_t *program, const char *name, vo
 
 // ---- steps --------------------------------------------------------------------------------------
 
-// Starts one step; one at a time. NOT_BOUND names the first weight or input that was never written.
-gpuos_status_t gpuos_submit(gpuos_program_t *program);
+// On a GPU the first step launches the program's kernel, which then stays: later steps are handed to
+// it through memory, without the driver. It leaves after options.linger_us without work, and comes
+// back with the next step. Calls of any CUDA program that wait for the whole context (cuMemFree,
+// cuModuleLoad, cuCtxSynchronize) wait for it.
 
-// Waits for the running step. TIMEOUT leaves it running; 0 polls. STALL and FAULT name SM,
-// operator, tile and counter in gpuos_device_error; the program can be used again after either.
+// Queues one step, or `count` in a row on the same data, behind those that are queued already.
+// NOT_BOUND names the first weight or input that was never written.
+gpuos_status_t gpuos_submit(gpuos_program_t *program);
+gpuos_status_t gpuos_submit_steps(gpuos_program_t *program, uint32_t count);
+
+// Waits for all steps submitted. TIMEOUT leaves them running; 0 polls. STALL and FAULT name SM,
+// operator, tile and counter in gpuos_device_error; the program can be used again after either, steps
+// not done by then are dropped.
 gpuos_status_t gpuos_wait(gpuos_program_t *program, uint64_t timeout_ns);
 
-// Asks the running step to end; gpuos_wait then returns ABORTED, or OK if all was done by then.
+// Asks the running steps to end; gpuos_wait then returns ABORTED, or OK if all was done by then.
 // From any thread, but not at once with gpuos_submit or gpuos_program_destroy.
 void gpuos_abort(gpuos_program_t *program);
 
+// Waits for all steps submitted, then has the kernel leave the GPU. TIMEOUT leaves both.
+gpuos_status_t gpuos_quiesce(gpuos_program_t *program, uint64_t timeout_ns);
+
+typedef struct gpuos_progress {
+  uint64_t steps_submitted, steps_done; // since load; what was dropped is never done
+  uint32_t tiles_done, tiles;           // of the step that runs; some 50 us old
+  bool resident;                        // a kernel is on the GPU
+} gpuos_progress_t;
+gpuos_status_t gpuos_program_progress(gpuos_program_t *program, gpuos_progress_t *out_progress);
+
 // Run time of the last finished step, as the device saw it; 0 if none.
 uint64_t gpuos_step_ns(const gpuos_program_t *program);
+
+// ---- control ------------------------------------------------------------------------------------
+
+// Stops all SMs in place at their next yield point, accumulators kept, and lets them go on. A pause
+// outlasts steps; paused time counts towards no limit. Results do not depend on it.
+gpuos_status_t gpuos_pause(gpuos_program_t *program);
+gpuos_status_t gpuos_resume(gpuos_program_t *program);
+
+// Sets which SMs may work, bit s of `mask` (8 words) for SM s; the others leave at the next unit's
+// end. At once, while steps run. An SM pair that shares operands (gpuos_program_sm_group is 2) works
+// only when both are lent. With none lent steps wait.
+gpuos_status_t gpuos_lend(gpuos_program_t *program, const uint32_t mask[8]);
+uint32_t gpuos_program_sm_group(const gpuos_program_t *program);
+
+typedef struct gpuos_sm_info {
+  uint32_t smid;             // the chip's number of the SM
+  uint32_t units_run;        // since its kernel started
+  uint32_t parks;            // tiles put down in the middle
+  const char *phase;         // "idle", "waiting", "running", "gone"
+  const char *operator_name; // that it runs or waits for, "" if none
+  uint32_t tile, slice;
+} gpuos_sm_info_t;
+gpuos_status_t gpuos_program_sm(gpuos_program_t *program, uint32_t sm, gpuos_sm_info_t *out_info);
+
+// ---- measuring ----------------------------------------------------------------------------------
+
+// `count` pauses of pause_ns, run_ns apart, by the kernel itself while steps run: the time from the
+// command's store until the last SM had stopped loading and multiplying. Starts them; `done` tells
+// when they are over.
+gpuos_status_t gpuos_pause_storm(gpuos_program_t *program, uint32_t count, uint32_t run_ns,
+                                 uint32_t pause_ns);
+typedef struct gpuos_storm {
+  uint32_t done, lost; // lost: some SM did not answer within a millisecond
+  uint32_t longest_ns;
+  uint32_t bins[128]; // by 100 ns; the last holds all longer ones
+} gpuos_storm_t;
+gpuos_status_t gpuos_pause_storm_read(gpuos_program_t *program, gpuos_storm_t *out_storm);
+
+// Run times of all units of one operator since load; needs options.trace_units.
+typedef struct gpuos_unit_times {
+  const char *name;
+  const char *kind;
+  uint32_t bound_ns; // declared
+  uint64_t units, run_ns;
+  uint32_t longest_ns, over_bound, paused;
+  uint32_t bins[64]; // by 500 ns; the last holds all longer ones
+} gpuos_unit_times_t;
+uint32_t gpuos_program_op_count(const gpuos_program_t *program);
+gpuos_status_t gpuos_program_unit_times(gpuos_program_t *program, uint32_t op,
+                                        gpuos_unit_times_t *out_times);
+
+// The units that SM `sm` ran last, oldest first, at most options.trace_units. Not while steps run.
+typedef struct gpuos_unit_record {
+  uint64_t start_ns; // of the GPU's timer
+  uint32_t run_ns, paused_ns;
+  uint32_t op, tile, slice, step;
+} gpuos_unit_record_t;
+gpuos_status_t gpuos_program_trace(gpuos_program_t *program, uint32_t sm,
+                                   gpuos_unit_record_t *out_records, uint32_t capacity,
+                                   uint32_t *out_count);
 
 #ifdef __cplusplus
 }

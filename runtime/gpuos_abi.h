@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 1,
+  GPUOS_ABI_VERSION = 2,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -357,12 +357,13 @@ GPUOS_INLINE gpuos_box_t gpuos_operand_box(const gpuos_operand_t *x, const gpuos
   return box;
 }
 
-// ---- the control block: the host and the SMs, while a step runs ---------------------------------
+// ---- the control block: the host and the SMs, while steps run ----------------------------------
 
 typedef enum gpuos_command {
   GPUOS_RUN,
   GPUOS_PAUSE, // stop in place at the next yield point, keep the accumulators
   GPUOS_ABORT, // leave as soon as possible, results undefined
+  GPUOS_LEAVE, // leave once no step is open
 } gpuos_command_t;
 
 typedef enum gpuos_fault {
@@ -373,25 +374,30 @@ typedef enum gpuos_fault {
                      // c = limit
 } gpuos_fault_t;
 
-// One a program; the SMs' part is separated so that polls of the command do not contend with
-// tickets.
+// One a program. The first 128 bytes are told to the SMs, which poll them; the others are the SMs'
+// own, apart so that polls do not contend with tickets.
 typedef struct gpuos_control {
-  uint32_t command; // gpuos_command_t, by the host
-  uint32_t epoch;   // number of the step, from 1, by the host before the SMs start
+  uint32_t command;       // gpuos_command_t
+  uint32_t submitted;     // steps asked for since load; steps are numbered from 1, wrapping
+  uint32_t wait_limit_us; // a longer wait is a stall
+  uint32_t reserved;
   // Bit s: SM s may work; cleared: it leaves at the next unit boundary.
   uint32_t sm_lent[GPUOS_MAX_SMS / 32];
-  uint32_t wait_limit_us; // a longer wait is a stall
-  uint32_t reserved[21];
-  uint32_t ticket;       // next tile, from 0 in each step
-  uint32_t tiles_done;   // the step is over when it equals the table's tiles
+  uint32_t reserved2[20];
+  // Step << 32 | next tile of it. Step e is open until its tile passes the table's; then whoever
+  // sees e finished and e + 1 submitted opens that at tile 0.
+  uint64_t ticket;
+  uint32_t tiles_done;   // of the open step; whoever does the last one clears it
+  uint32_t steps_done;   // then this is raised
   uint32_t parked_count; // tiles in park slots
+  uint32_t held_count;   // SMs that a pause has stopped
   uint32_t fault; // gpuos_fault_t; the first SM to compare-and-swap it from NONE fills the rest
   uint32_t fault_sm, fault_tile, fault_slice, fault_a, fault_b, fault_c;
-  uint32_t reserved2[22];
+  uint32_t reserved3[19];
 } gpuos_control_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_control_t) == 256, "control");
 
-// What SM s is doing, for the watchdog: written by the SM, read by anyone.
+// What SM s is doing, for the watchdog and the trace: written by the SM, read by anyone.
 typedef enum gpuos_sm_phase {
   GPUOS_SM_IDLE,
   GPUOS_SM_WAITING,
@@ -399,9 +405,15 @@ typedef enum gpuos_sm_phase {
   GPUOS_SM_GONE
 } gpuos_sm_phase_t;
 typedef struct gpuos_sm {
-  uint32_t phase, tile, slice, counter, expected, found, units_run, reserved;
+  uint32_t phase, tile, slice, counter, expected, found, units_run;
+  uint32_t traced;  // units recorded in its trace ring since the kernel started
+  uint64_t held_ns; // global timer when the last pause had stopped it
+  uint64_t away_ns; // global timer when it last had given up its SM after a take-back
+  uint32_t smid;    // which SM of the chip it is
+  uint32_t parks;   // tiles that it has put down
+  uint32_t reserved[2];
 } gpuos_sm_t;
-GPUOS_STATIC_ASSERT(sizeof(gpuos_sm_t) == 32, "sm");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_sm_t) == 64, "sm");
 
 // A tile put down in the middle: its accumulators lie at slot * table.park_bytes of the park area.
 // A slot belongs to whoever moved its state out of FREE or FULL by compare-and-swap. A program has
@@ -416,6 +428,137 @@ typedef struct gpuos_park {
       reserved; // slice: the next one to run; 0: not started, nothing in the area
 } gpuos_park_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_park_t) == 16, "park");
+
+// ---- the mailbox: the host and a resident kernel ------------------------------------------------
+
+// In page-locked host memory. One warp of the kernel passes the host's part on to the control block
+// and reports back; the other SMs never cross the bus.
+typedef enum gpuos_residency {
+  GPUOS_GONE,     // no kernel, or one that takes no more steps: launch one
+  GPUOS_RESIDENT, // a kernel takes steps
+  GPUOS_LEAVING,  // a kernel that is about to go looks once more whether there is work
+} gpuos_residency_t;
+
+enum { GPUOS_TIMED_STEPS = 64, GPUOS_PAUSE_BINS = 128, GPUOS_PAUSE_BIN_NS = 100 };
+
+typedef struct gpuos_mailbox {
+  // Written by the host.
+  uint32_t command, submitted, wait_limit_us;
+  uint32_t linger_us; // a kernel without work leaves after so long
+  uint32_t sm_lent[GPUOS_MAX_SMS / 32];
+  // A measurement: storm_count pauses of storm_pause_ns, storm_run_ns apart. 0: none.
+  uint32_t storm_count, storm_run_ns, storm_pause_ns;
+  uint32_t reserved[17];
+  // Written by the kernel.
+  uint32_t residency;  // gpuos_residency_t; the host writes RESIDENT before it launches
+  uint32_t steps_done; // after it, the results of the step can be read
+  uint32_t tiles_done; // of the open step, now and then
+  uint32_t heartbeat;  // rises while the kernel is there
+  uint32_t fault, fault_sm, fault_tile, fault_slice, fault_a, fault_b, fault_c;
+  uint32_t storms_done; // pauses of the storm
+  uint32_t storm_lost;  // pauses that some SM did not answer within a millisecond
+  uint32_t storm_max_ns;
+  uint64_t lent_ns; // global timer when the last change of sm_lent was passed on
+  uint32_t reserved2[16];
+  // By step number modulo their count: global timer when step was opened, and finished.
+  uint64_t step_start_ns[GPUOS_TIMED_STEPS], step_end_ns[GPUOS_TIMED_STEPS];
+  // Pauses by nanoseconds from the command's store until the last SM had stopped; the last bin holds
+  // all longer ones.
+  uint32_t pause_bins[GPUOS_PAUSE_BINS];
+} gpuos_mailbox_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_mailbox_t) == 256 + 16 * GPUOS_TIMED_STEPS + 4 * GPUOS_PAUSE_BINS,
+                    "mailbox");
+
+// Words of the mailbox; those below GPUOS_TOLD_WORDS have the same places in the control block.
+enum {
+  GPUOS_WORD_COMMAND,
+  GPUOS_WORD_SUBMITTED,
+  GPUOS_WORD_WAIT_LIMIT,
+  GPUOS_WORD_LINGER,
+  GPUOS_WORD_SM_LENT,
+  GPUOS_TOLD_WORDS = GPUOS_WORD_SM_LENT + GPUOS_MAX_SMS / 32,
+  GPUOS_WORD_STORM_COUNT = GPUOS_TOLD_WORDS,
+  GPUOS_WORD_STORM_RUN,
+  GPUOS_WORD_STORM_PAUSE,
+  GPUOS_FAULT_WORDS = 7, // fault and what follows it, alike in both
+};
+#ifndef __CUDACC_RTC__ // NVRTC has no offsetof
+#define GPUOS_SAME_PLACE(member, word)                                                             \
+  GPUOS_STATIC_ASSERT(offsetof(gpuos_mailbox_t, member) == 4 * (word), #member);                   \
+  GPUOS_STATIC_ASSERT(offsetof(gpuos_control_t, member) == 4 * (word), #member)
+GPUOS_SAME_PLACE(command, GPUOS_WORD_COMMAND);
+GPUOS_SAME_PLACE(submitted, GPUOS_WORD_SUBMITTED);
+GPUOS_SAME_PLACE(wait_limit_us, GPUOS_WORD_WAIT_LIMIT);
+GPUOS_SAME_PLACE(sm_lent, GPUOS_WORD_SM_LENT);
+#undef GPUOS_SAME_PLACE
+GPUOS_STATIC_ASSERT(offsetof(gpuos_mailbox_t, linger_us) == 4 * GPUOS_WORD_LINGER, "linger");
+GPUOS_STATIC_ASSERT(offsetof(gpuos_mailbox_t, storm_pause_ns) == 4 * GPUOS_WORD_STORM_PAUSE,
+                    "storm");
+#endif
+
+// ---- measured units -----------------------------------------------------------------------------
+
+// One unit as it ran; times of the global timer. Each SM has a ring of them.
+typedef struct gpuos_trace {
+  uint64_t start_ns;
+  uint32_t run_ns;    // without the time it was paused
+  uint32_t paused_ns; //
+  uint32_t tile, slice, step, reserved;
+} gpuos_trace_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_trace_t) == 32, "trace");
+
+// All units of one operator since load, while tracing is on.
+enum { GPUOS_UNIT_BINS = 64, GPUOS_UNIT_BIN_NS = 500 };
+typedef struct gpuos_unit_stats {
+  uint64_t units, run_ns;
+  uint32_t longest_ns, over_bound; // units that ran longer than their declared bound
+  uint32_t paused, reserved;       // units that a pause had stopped
+  uint32_t bins[GPUOS_UNIT_BINS];  // by run time; the last holds all longer ones
+} gpuos_unit_stats_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_unit_stats_t) == 32 + 4 * GPUOS_UNIT_BINS, "unit stats");
+
+// ---- what a kernel wants of its launch ----------------------------------------------------------
+
+// A tensor map (CUtensorMap) that the kernel's copies need: operand number `operand` of the table
+// seen along three of its dimensions, in boxes of box_inner x box_rows x 1 elements, 128-byte
+// swizzled. Each operand has room for one in the array that the kernel is given.
+typedef struct gpuos_map_request {
+  uint32_t operand;
+  uint8_t inner, row, outer; // dimensions of the view; inner has stride 1; outer GPUOS_ALL: none
+  uint8_t reserved;
+  uint16_t box_inner, box_rows;
+  uint32_t reserved2;
+} gpuos_map_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_map_t) == 16, "map");
+
+// The module global `gpuos_launch`.
+typedef struct gpuos_launch {
+  uint32_t threads;     // of a CTA
+  uint32_t smem_bytes;  // dynamic shared memory of a CTA
+  uint32_t ctas_per_sm; // co-resident on each SM
+  uint32_t cluster;     // CTAs of a cluster, 1 or 2; SMs are lent in such groups
+  uint32_t map_count;   // of the module global `gpuos_maps`, which is not there when 0
+  uint32_t reserved[3];
+} gpuos_launch_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_t) == 32, "launch");
+
+// The only parameter of the global function `gpuos_kernel`, by value. Device addresses.
+typedef struct gpuos_launch_args {
+  uint64_t table;     // gpuos_table_t and its sections, as in the artefact
+  uint64_t buffers;   // uint64_t[buffers.count]: each buffer's address, 256-byte aligned
+  uint64_t counters;  // uint32_t[counters.count], 0 before step 1
+  uint64_t control;   // gpuos_control_t
+  uint64_t sms;       // gpuos_sm_t[sm_count]
+  uint64_t parks;     // gpuos_park_t[2 * sm_count]
+  uint64_t park_area; // 2 * sm_count slots of table.park_bytes; 0 when that is 0
+  uint64_t maps;      // CUtensorMap[operands.count], 128 bytes each; 0 without maps
+  uint64_t mailbox;   // gpuos_mailbox_t in host memory, or 0: one step, then leave
+  uint64_t trace;     // gpuos_trace_t[sm_count][trace_count]; 0: no tracing
+  uint64_t stats;     // gpuos_unit_stats_t[ops.count]; 0: no tracing
+  uint32_t sm_count;  // CTAs of the grid; each plays one SM of the protocol, number blockIdx.x
+  uint32_t trace_count;
+} gpuos_launch_args_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_args_t) == 96, "launch args");
 
 #define GPUOS_HASH_START 0xcbf29ce484222325u
 // FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is

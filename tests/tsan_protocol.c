@@ -1,6 +1,7 @@
-// The protocol under ThreadSanitizer: eight threads play SMs while one thread takes SMs back and
-// lends them again, and another aborts steps and looks on like a watchdog. A finished step must
-// have the bits of one thread working in table order; a report of the sanitizer fails the program.
+// The protocol under ThreadSanitizer: eight threads play SMs while one thread takes SMs back, lends
+// them again and pauses them, and another aborts steps and looks on like a watchdog. Finished steps,
+// two in a row, must have the bits of one thread working in table order; a report of the sanitizer
+// fails the program.
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,8 +34,10 @@ static void *lend_and_take_back(void *argument) {
   while (!gos_load(&storm->over)) {
     uint32_t lent = draw(&random, 1 << SMS);
     for (uint32_t s = 0; s < SMS; s++) gos_cpu_set_lent(storm->cpu, s, lent >> s & 1);
+    gos_cpu_pause(storm->cpu, draw(&random, 4) == 0);
     nap(20000 + draw(&random, 200000));
   }
+  gos_cpu_pause(storm->cpu, false);
   for (uint32_t s = 0; s < SMS; s++) gos_cpu_set_lent(storm->cpu, s, true);
   return NULL;
 }
@@ -44,7 +47,9 @@ static void *abort_and_watch(void *argument) {
   uint64_t random = storm->random + 1;
   while (!gos_load(&storm->over)) {
     for (uint32_t s = 0; s < SMS; s++) (void)gos_load(&gos_cpu_sms(storm->cpu)[s].phase);
-    (void)gos_load(&gos_cpu_control(storm->cpu)->tiles_done);
+    gpuos_progress_t progress;
+    gos_cpu_progress(storm->cpu, &progress);
+    (void)gos_cpu_step_ns(storm->cpu, progress.steps_done);
     if (gos_load(&storm->aborts) && draw(&random, 4) == 0) gos_cpu_abort(storm->cpu);
     nap(100000 + draw(&random, 1000000));
   }
@@ -55,7 +60,7 @@ static bool run_step(chain_t *chain, gos_cpu_t *cpu, const uint8_t want[CHAIN_BY
                      uint32_t counts[2]) {
   uint8_t got[CHAIN_BYTES];
   chain_clear(chain);
-  gos_cpu_submit(cpu);
+  gos_cpu_submit(cpu, 2);
   gpuos_status_t status = GPUOS_TIMEOUT;
   for (int waits = 0; status == GPUOS_TIMEOUT && waits < 200; waits++)
     status = gos_cpu_wait(cpu, 100000000);
@@ -92,7 +97,7 @@ int main(void) {
   gos_cpu_t *cpu = gos_cpu_create(chain.f.table, chain.f.buffers, &options);
   if (cpu == NULL) return 1;
   bool right = run_storm(&chain, cpu, want);
-  gos_cpu_submit(cpu); // destroyed while it runs
+  gos_cpu_submit(cpu, 1); // destroyed while it runs
   gos_cpu_destroy(cpu);
   chain_free(&chain);
   return right ? 0 : 1;

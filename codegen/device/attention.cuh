@@ -68,14 +68,14 @@ template <class U> struct gpuos_attention {
     if constexpr (PAGED) {
       typename slots::slot slot;
       if (!slots::find_slot(ctx, r.point[1], slot)) return false;
-      const uint32_t length = ctx.cta->op.params[4], from = r.point[3] * length;
+      const uint32_t length = ctx.slot->op.params[4], from = r.point[3] * length;
       const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
       r.sequence = slot.sequence, r.from = from;
       r.to = keys < from ? from : keys - from < length ? keys : from + length;
     } else {
-      const uint32_t keys = k::extent(ctx, 1), rows = ctx.cta->op.extent[1];
+      const uint32_t keys = k::extent(ctx, 1), rows = ctx.slot->op.extent[1];
       const int seen = (int)(keys + r.point[1] + 1 - rows); // counted from the end
-      r.to = ctx.cta->op.params[5] == 0 ? keys : seen < 0 ? 0 : min((uint32_t)seen, keys);
+      r.to = ctx.slot->op.params[5] == 0 ? keys : seen < 0 ? 0 : min((uint32_t)seen, keys);
     }
     return true;
   }
@@ -169,7 +169,7 @@ template <class U> struct gpuos_attention {
   GPUOS_DEVICE bool attend(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
     vector<STORE> keys[KEYS], values[KEYS];
     float weights[QUERIES][KEYS], widened[ELEMENTS];
-    const float scale = __uint_as_float(ctx.cta->op.params[0]);
+    const float scale = __uint_as_float(ctx.slot->op.params[0]);
     bool inside = true;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
@@ -266,14 +266,14 @@ template <class U> struct gpuos_attention {
     for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS)
       inside &= attend(ctx, r, key + key_lane(), s);
     share(ctx, s);
-    __syncthreads();
+    gpuos_barrier();
     store(ctx, r, first);
-    __syncthreads();
+    gpuos_barrier();
     return inside;
   }
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const gpuos_box_t box = ctx.cta->box;
+    const gpuos_box_t box = ctx.slot->box;
     bool inside = true;
     for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
       range r;

@@ -36,7 +36,7 @@ template <class U> struct gpuos_attention_combine {
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const gpuos_box_t &box = ctx.cta->box;
+    const gpuos_box_t &box = ctx.slot->box;
     constexpr uint32_t WIDTH = U::GROUP * HEAD_DIM;
     for (uint32_t i = gpuos_thread(); i < box.n[1] * box.n[2] * WIDTH; i += GPUOS_THREADS) {
       const uint32_t vector = i / WIDTH, element = i % WIDTH;

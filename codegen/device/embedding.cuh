@@ -24,7 +24,7 @@ template <class U> struct gpuos_embedding {
   // ---- store ------------------------------------------------------------------------------------
 
   GPUOS_DEVICE void store(const gpuos_ctx &ctx, uint32_t row, uint64_t from) {
-    const gpuos_box_t &box = ctx.cta->box;
+    const gpuos_box_t &box = ctx.slot->box;
     const uint64_t step = table::step(ctx, 3);
     for (uint32_t col = gpuos_thread() * RUN; col < box.n[3]; col += GPUOS_THREADS * RUN) {
       const uint32_t point[GPUOS_DIMS] = {0, 0, row, box.lo[3] + col};
@@ -37,7 +37,7 @@ template <class U> struct gpuos_embedding {
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const uint32_t lo = ctx.cta->box.lo[2], end = lo + ctx.cta->box.n[2];
+    const uint32_t lo = ctx.slot->box.lo[2], end = lo + ctx.slot->box.n[2];
     bool inside = true;
     for (uint32_t row = lo; row < end; row++) {
       uint64_t from = 0;

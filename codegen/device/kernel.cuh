@@ -1,157 +1,164 @@
-// kernel.cuh: the persistent loop. One CTA an SM takes tiles in ticket order until none is left.
+// kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four agent warps.
 //
-// Why it ends for every set of SMs: tickets are handed out in table order and a tile waits only for
-// lower ones, so the lowest unfinished tile never waits. A CTA gives a ticket back to nobody: what
-// it has taken it runs.
+//   scheduler  takes tiles in ticket order and waits until each may start (take.cuh, schedule.cuh)
+//   loader     fills the ring for the tiles that want it (ring.cuh)
+//   workers    run the tiles' units
+//   watch      reads the host's and the SMs' commands every few hundred nanoseconds (watch.cuh)
+//   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
+//
+// Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
+// the loader or in a worker is one in which nothing is loaded or multiplied.
+//
+// Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
-#include "unit.cuh"
+#include "ring.cuh"
+#include "schedule.cuh"
+#include "watch.cuh"
+#include "relay.cuh"
 
-// ---- a tile is taken: warp 0 --------------------------------------------------------------------
+enum {
+  GPUOS_LOADER_WARP = GPUOS_WARPS,
+  GPUOS_SCHEDULER_WARP,
+  GPUOS_WATCH_WARP,
+  GPUOS_RELAY_WARP,
+  // Of 65,536 registers: the workers' accumulators need more than an even share.
+  GPUOS_WORKER_REGISTERS = 208,
+  GPUOS_AGENT_REGISTERS = 88,
+};
 
-// The ticket, or GPUOS_NONE: leave. Lane 0.
-GPUOS_DEVICE uint32_t gpuos_ticket(gpuos_ctx &ctx) {
-  gpuos_control_t *control = ctx.cta->control;
-  uint32_t command = ld_relaxed_sys(&control->command);
-  if (!gpuos_hold(ctx, command) || gpuos_stopped(ctx, command)) return GPUOS_NONE;
-  uint32_t lent = ld_relaxed_sys(&control->sm_lent[blockIdx.x / 32]);
-  if (!(lent >> blockIdx.x % 32 & 1)) return GPUOS_NONE;
-  uint32_t ticket = atom_relaxed_gpu_add(&control->ticket, 1);
-  return ticket < ctx.cta->tile_count ? ticket : GPUOS_NONE;
-}
+// ---- the loader: one thread ---------------------------------------------------------------------
 
-// Bytes are a multiple of 4. Lanes of one warp.
-GPUOS_DEVICE void gpuos_copy_words(void *to, const void *from, uint32_t bytes) {
-  for (uint32_t i = gpuos_thread() % 32; i < bytes / 4; i += 32)
-    ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
-}
-
-// Elements that iteration dimension `dim` moves an operand by. K of a matmul moves it even where
-// the view is read whole.
-GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x, uint32_t dim) {
-  uint32_t step = 0;
-#pragma unroll
-  for (int d = 0; d < GPUOS_DIMS; d++) {
-    bool k = op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x.follows[d] == GPUOS_ALL;
-    if (x.follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x.stride[d];
+// The slot is full; false: nothing comes any more.
+GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
+  while (!mbarrier_try_wait_parity(&cta.slot_full[turn % GPUOS_SLOTS], turn / GPUOS_SLOTS & 1)) {
+    if (ld_relaxed_shared(&cta.gone)) return false;
+    gpuos_hold_loader(cta);
   }
-  return step;
-}
-
-// The operator's records, from the table into shared memory.
-GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, uint32_t number) {
-  const uint32_t lane = gpuos_thread() % 32;
-  gpuos_copy_words(&cta.op, cta.ops + number, sizeof cta.op);
-  __syncwarp();
-  const uint32_t count = cta.op.operand_count;
-  gpuos_copy_words(cta.operands, cta.operand_records + cta.op.first_operand,
-                   count * sizeof cta.operands[0]);
-  __syncwarp();
-  for (uint32_t i = lane; i < count * GPUOS_DIMS; i += 32) {
-    const gpuos_operand_t &x = cta.operands[i / GPUOS_DIMS];
-    gpuos_place &place = cta.places[i / GPUOS_DIMS];
-    place.step[i % GPUOS_DIMS] = gpuos_step(cta.op, x, i % GPUOS_DIMS);
-    if (i % GPUOS_DIMS == 0) place.address = cta.buffers[x.buffer] + x.offset_bytes;
-  }
-}
-
-GPUOS_DEVICE void gpuos_report(const gpuos_ctx &ctx, gpuos_sm_phase_t phase, uint32_t tile) {
-  gpuos_sm_t *record = ctx.cta->record;
-  st_relaxed_sys(&record->tile, tile);
-  st_relaxed_sys(&record->slice, 0);
-  st_relaxed_sys(&record->phase, phase);
-}
-
-// One lane waits for one counter; several may report at once, any of them will do. Time in which
-// the step is paused does not count against the limit.
-GPUOS_DEVICE bool gpuos_wait_one(const gpuos_ctx &ctx, gpuos_wait_t wait) {
-  const gpuos_cta &cta = *ctx.cta;
-  const uint32_t *counter = cta.counters + wait.counter, expected = wait.threshold * cta.epoch;
-  const uint64_t limit_ns = 1000ull * cta.wait_limit_us;
-  uint64_t since_ns = 0;
-  for (uint32_t polls = 0;; polls++) {
-    uint32_t found = ld_acquire_gpu(counter);
-    if ((int)(found - expected) >= 0) return true;
-    if (polls == 0) {
-      st_relaxed_sys(&cta.record->counter, wait.counter);
-      st_relaxed_sys(&cta.record->expected, expected);
-      st_relaxed_sys(&cta.record->found, found);
-      gpuos_report(ctx, GPUOS_SM_WAITING, cta.number);
-      since_ns = mov_globaltimer();
-    }
-    __nanosleep(40);
-    if (polls % 16 != 15) continue;
-    uint32_t command = ld_relaxed_sys(&cta.control->command);
-    if (gpuos_stopped(ctx, command)) return false;
-    uint64_t now_ns = mov_globaltimer();
-    if (command == GPUOS_PAUSE) since_ns = now_ns;
-    if (now_ns - since_ns < limit_ns) continue;
-    gpuos_record_fault(ctx, GPUOS_FAULT_STALL, 0, wait.counter, expected, found);
-    return false;
-  }
-}
-
-GPUOS_DEVICE bool gpuos_wait_all(const gpuos_ctx &ctx, uint32_t number) {
-  const gpuos_wait_list_t list = ctx.cta->wait_lists[number];
-  bool met = true;
-  for (uint32_t i = gpuos_thread() % 32; met && i < list.count; i += 32)
-    met = gpuos_wait_one(ctx, ctx.cta->waits[list.first + i]);
-  return __all_sync(0xffffffffu, met);
-}
-
-// The next tile, ready to run, described in ctx.cta. False: leave. `fetched` and `met` are the
-// operator there and the wait list that was last over: counters only grow, so it still is.
-GPUOS_DEVICE bool gpuos_take(gpuos_ctx &ctx, uint32_t &fetched, uint32_t &met) {
-  gpuos_cta &cta = *ctx.cta;
-  const bool leader = gpuos_thread() == 0;
-  uint32_t ticket = __shfl_sync(0xffffffffu, leader ? gpuos_ticket(ctx) : 0, 0);
-  if (ticket == GPUOS_NONE) return false;
-  const uint4 words = *(const uint4 *)(cta.tiles + ticket);
-  const gpuos_tile_t tile = {words.x, words.y, words.z, words.w};
-  if (tile.op != fetched) gpuos_fetch_op(cta, tile.op);
-  fetched = tile.op;
-  __syncwarp();
-  if (leader) {
-    cta.number = ticket;
-    cta.slice = 0;
-    cta.tile = tile;
-    cta.box = gpuos_tile_box(&cta.op, tile.index);
-  }
-  __syncwarp();
-  if (tile.wait_list != met && !gpuos_wait_all(ctx, tile.wait_list)) return false;
-  met = tile.wait_list;
-  if (leader) gpuos_report(ctx, GPUOS_SM_RUNNING, ticket);
   return true;
 }
 
-// ---- a tile is done: thread 0 -------------------------------------------------------------------
-
-// All threads' writes lie before the barrier that the caller has passed; the fence puts them before
-// the counter for whoever acquires it.
-GPUOS_DEVICE void gpuos_signal(gpuos_ctx &ctx) {
-  gpuos_cta &cta = *ctx.cta;
-  fence_acq_rel_gpu();
-  if (cta.tile.signal != GPUOS_NONE) red_relaxed_gpu_add(cta.counters + cta.tile.signal, 1);
-  red_relaxed_gpu_add(&cta.control->tiles_done, 1);
-  st_relaxed_sys(&cta.record->units_run, ++cta.units_run);
+// The ring is filled for the tile in loader.slot. False: stop.
+template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader, uint32_t turn) {
+  gpuos_cta &cta = *loader.cta;
+  if (loader.slot->realign && !gpuos_realign(loader)) return false;
+  PROGRAM::load(loader, loader.slot->tile.op);
+  if (ld_relaxed_shared(&cta.stop)) return false;
+  if (ld_relaxed_shared(&loader.slot->stop_slice) == GPUOS_NONE) return true;
+  // Put down: the next tile's copies would look to the workers like this one's.
+  return gpuos_wait_loader(cta, &cta.slot_empty[turn % GPUOS_SLOTS], turn / GPUOS_SLOTS & 1);
 }
 
-// ---- the loop -----------------------------------------------------------------------------------
+template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, char *smem) {
+  gpuos_loader loader = {};
+  loader.cta = &cta, loader.smem = smem;
+  for (uint32_t turn = 0; gpuos_await_tile(cta, turn); turn++) {
+    loader.slot = &cta.slots[turn % GPUOS_SLOTS];
+    loader.wanted = false;
+    const bool bulk = PROGRAM::bulk(loader.slot->tile.op);
+    if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
+    gpuos_want_next(loader);
+  }
+  while (!ld_relaxed_shared(&cta.gone)) gpuos_hold_loader(cta);
+}
 
-GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args &args) {
+// ---- the workers --------------------------------------------------------------------------------
+
+// One operator's code, a function of its own: inlined together, all of them would keep what they
+// derive from the thread's number in registers over the whole loop. Not for wgmma, which ptxas would
+// serialise.
+template <class UNIT> __device__ __noinline__ bool gpuos_call(gpuos_ctx ctx) {
+  return UNIT::run(ctx);
+}
+template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx) {
+  const bool done = gpuos_call<UNIT>(ctx);
+  return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
+}
+
+// Worker 0, once all have run the tile.
+GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
+  if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER) {
+    gpuos_end_unit(cta, slot, slot.slices - 1);
+  }
+  if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
+  st_relaxed_shared(&cta.workers_busy, 0);
+}
+
+// The next tile; false: nothing comes any more. Whoever waits can as well see to the last one's end.
+GPUOS_DEVICE bool gpuos_next_tile(gpuos_cta &cta, gpuos_worker &worker, uint32_t turn) {
+  uint64_t *full = &cta.slot_full[turn % GPUOS_SLOTS];
+  if (mbarrier_try_wait_parity(full, turn / GPUOS_SLOTS & 1)) return true;
+  gpuos_settle(cta, worker);
+  return gpuos_wait_worker(cta, full, turn / GPUOS_SLOTS & 1);
+}
+
+template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
+  gpuos_worker worker = {};
+  for (uint32_t turn = 0; gpuos_next_tile(cta, worker, turn); turn++) {
+    gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
+    const gpuos_ctx ctx = {&cta, &slot, smem};
+    if (gpuos_thread() == 0) {
+      // Units without the ring stop as one, at a barrier that waits for worker 0.
+      st_relaxed_shared(&cta.workers_busy, PROGRAM::bulk(slot.tile.op) ? 0x11 : 0x1);
+      gpuos_begin_unit(cta);
+    }
+    if (slot.realign) worker.ring.stage = 0;
+    const gpuos_outcome outcome = PROGRAM::run(ctx, worker, slot.tile.op);
+    if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
+    mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
+  }
+}
+
+// ---- the kernel ---------------------------------------------------------------------------------
+
+GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
+  for (int s = 0; s < GPUOS_STAGES; s++) {
+    mbarrier_init(&cta.full[s], 1);
+    mbarrier_init(&cta.empty[s], 2 * cta.ctas); // both warpgroups, of both CTAs
+  }
+  for (int s = 0; s < GPUOS_SLOTS; s++) {
+    mbarrier_init(&cta.slot_full[s], 1);
+    mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS);
+  }
+  for (int c = 0; c < GPUOS_CHANNELS; c++) {
+    mbarrier_init(&cta.message_full[c], 1);
+    mbarrier_init(&cta.message_free[c], 1);
+    mbarrier_arrive_expect_tx(shared_address(&cta.message_full[c]), sizeof cta.message[c]);
+  }
+  mbarrier_init(&cta.want, 1);
+  mbarrier_init(&cta.peer_ready, 1);
+}
+
+GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, uint32_t ctas) {
   const gpuos_table_t *table = (const gpuos_table_t *)args.table;
-  cta.control = (gpuos_control_t *)args.control;
-  cta.record = (gpuos_sm_t *)args.sms + blockIdx.x;
-  cta.counters = (uint32_t *)args.counters;
-  cta.buffers = (const uint64_t *)args.buffers;
+  const gpuos_control_t *control = (const gpuos_control_t *)args.control;
+  cta.args = args;
   cta.ops = GPUOS_SECTION(table, gpuos_op_t, ops);
-  cta.operand_records = GPUOS_SECTION(table, gpuos_operand_t, operands);
+  cta.operands = GPUOS_SECTION(table, gpuos_operand_t, operands);
   cta.tiles = GPUOS_SECTION(table, gpuos_tile_t, tiles);
   cta.wait_lists = GPUOS_SECTION(table, gpuos_wait_list_t, wait_lists);
   cta.waits = GPUOS_SECTION(table, gpuos_wait_t, waits);
   cta.tile_count = table->tiles.count;
-  cta.units_run = 0;
-  cta.epoch = cta.control->epoch;
-  cta.wait_limit_us = cta.control->wait_limit_us;
+  cta.ctas = ctas;
+  cta.rank = ctas == 1 ? 0 : blockIdx.x % 2;
+  cta.command = GPUOS_RUN, cta.submitted = cta.parked = cta.lent = 0; // until the watch has looked
+  cta.wait_limit_us = control->wait_limit_us;
+  cta.hold = cta.stop = cta.gone = cta.loader_held = cta.warps_held = cta.workers_busy = 0;
+  cta.held_total_ns = 0;
+  cta.units_run = cta.stored[0] = cta.stored[1] = 0;
+  cta.slots[0].tile.op = cta.slots[1].tile.op = GPUOS_NONE;
+  st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
+  st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
+  st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
+}
+
+template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *smem) {
+  const uint32_t warp = gpuos_thread() / 32;
+  if (warp == GPUOS_LOADER_WARP && gpuos_lane0()) gpuos_loader_loop<PROGRAM>(cta, smem);
+  if (warp == GPUOS_SCHEDULER_WARP) gpuos_scheduler_loop<PROGRAM>(cta);
+  if (warp == GPUOS_WATCH_WARP) gpuos_watch(cta);
+  const bool relays = blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0();
+  if (warp == GPUOS_RELAY_WARP && relays) gpuos_relay(cta);
+  __syncwarp();
 }
 
 // Dynamic shared memory: the most that any of the operators' units takes.
@@ -162,28 +169,25 @@ template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
   return most;
 }
 
-// One operator's code, a function of its own: inlined together, all of them would keep what they
-// derive from the thread's number in registers over the whole loop.
-template <class UNIT> __device__ __noinline__ bool gpuos_run(gpuos_ctx ctx) {
-  return UNIT::run(ctx);
-}
-
-// PROGRAM is the generated struct: run(ctx, op) runs a tile of operator number `op`; false, from
-// any thread: it was given up.
-template <class PROGRAM> GPUOS_DEVICE void gpuos_loop(const gpuos_launch_args &args) {
-  extern __shared__ __align__(128) char smem[];
+// PROGRAM is the generated struct: CTAS of a cluster, 2 when there are wgmma units; run and
+// load a tile of operator number `op`; bulk(op), whether the loader fills the ring for it.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
+  extern __shared__ __align__(1024) char smem[];
   __shared__ gpuos_cta cta;
-  gpuos_ctx ctx = {&cta, smem, GPUOS_RUN};
-  uint32_t fetched = GPUOS_NONE, met = 0; // wait list 0 is empty
-  if (gpuos_thread() == 0) gpuos_open(cta, args);
-  __syncthreads();
-  for (;;) {
-    bool take = true;
-    if (gpuos_thread() < 32) take = gpuos_take(ctx, fetched, met);
-    if (__syncthreads_or(!take)) break;
-    bool done = PROGRAM::run(ctx, cta.tile.op);
-    if (__syncthreads_or(!done)) break;
-    if (gpuos_thread() == 0) gpuos_signal(ctx);
+  if (gpuos_thread() == 0) {
+    gpuos_open(cta, args, PROGRAM::CTAS);
+    gpuos_open_barriers(cta);
+    if constexpr (PROGRAM::CTAS == 2) fence_mbarrier_init();
   }
-  if (gpuos_thread() == 0) gpuos_report(ctx, GPUOS_SM_GONE, GPUOS_NONE);
+  __syncthreads();
+  if constexpr (PROGRAM::CTAS == 2) barrier_cluster();
+  if (gpuos_thread() < GPUOS_THREADS) {
+    if constexpr (PROGRAM::CTAS == 2) setmaxnreg_inc<GPUOS_WORKER_REGISTERS>();
+    gpuos_worker_loop<PROGRAM>(cta, smem);
+    __syncwarp();
+  } else {
+    if constexpr (PROGRAM::CTAS == 2) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
+    gpuos_agent<PROGRAM>(cta, smem);
+  }
+  if constexpr (PROGRAM::CTAS == 2) barrier_cluster();
 }

@@ -40,7 +40,7 @@ template <class U> struct gpuos_kv_append {
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const uint32_t rows = k::extent(ctx, 1), lo = ctx.cta->box.lo[2], heads = ctx.cta->box.n[2];
+    const uint32_t rows = k::extent(ctx, 1), lo = ctx.slot->box.lo[2], heads = ctx.slot->box.n[2];
     bool inside = true;
     for (uint32_t i = gpuos_thread(); i < rows * heads * RUNS; i += GPUOS_THREADS) {
       const uint32_t vector = i / RUNS;

@@ -28,7 +28,7 @@ template <class U> struct gpuos_map {
   };
 
   GPUOS_DEVICE void enter_row(const gpuos_ctx &ctx, walk &w) {
-    const gpuos_box_t &box = ctx.cta->box;
+    const gpuos_box_t &box = ctx.slot->box;
     uint32_t row = w.row;
 #pragma unroll
     for (int d = 2; d >= 0; d--) {
@@ -39,7 +39,7 @@ template <class U> struct gpuos_map {
   }
 
   GPUOS_DEVICE walk make_walk(const gpuos_ctx &ctx, uint32_t from, uint32_t to) {
-    const gpuos_box_t &box = ctx.cta->box;
+    const gpuos_box_t &box = ctx.slot->box;
     const uint32_t runs = (to - from + RUN - 1) / RUN;
     uint32_t lanes = 1;
     while (lanes < runs && lanes < GPUOS_THREADS) lanes *= 2;
@@ -95,8 +95,8 @@ template <class U> struct gpuos_map {
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const uint32_t lo = ctx.cta->box.lo[3], end = lo + ctx.cta->box.n[3];
-    const uint32_t step = ctx.cta->op.slice == 0 ? end - lo : ctx.cta->op.slice;
+    const uint32_t lo = ctx.slot->box.lo[3], end = lo + ctx.slot->box.n[3];
+    const uint32_t step = ctx.slot->op.slice == 0 ? end - lo : ctx.slot->op.slice;
     for (uint32_t from = lo; from < end; from += step) {
       if (from > lo) {
         if (!gpuos_yield(ctx)) return false;

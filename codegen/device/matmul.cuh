@@ -70,17 +70,13 @@ template <class U> struct gpuos_matmul {
     uint32_t batch, m, n, rows, cols, k_first, k_end;
   };
   GPUOS_DEVICE place make_place(const gpuos_ctx &ctx, uint32_t batch) {
-    const gpuos_box_t &box = ctx.cta->box;
+    const gpuos_box_t &box = ctx.slot->box;
     return {batch, box.lo[1], box.lo[2], box.n[1], box.n[2], box.lo[3], box.lo[3] + box.n[3]};
   }
 
   GPUOS_DEVICE char *stage(const gpuos_ctx &ctx, uint32_t step) {
     return ctx.smem + SCALE_BYTES + step % STAGES * STAGE_BYTES;
   }
-  GPUOS_DEVICE uint32_t shared_address(const void *at) {
-    return (uint32_t)__cvta_generic_to_shared(at);
-  }
-
   // ---- load -------------------------------------------------------------------------------------
 
   // 16-byte chunks of TILE rows, of which `rows` are there; the others, and what lies beyond k_end,
@@ -228,13 +224,13 @@ template <class U> struct gpuos_matmul {
       float sum = squares(ctx, p, row);
       if (gpuos_thread() % 32 == 0) sums[row * GPUOS_WARPS + gpuos_thread() / 32] = sum;
     }
-    __syncthreads();
+    gpuos_barrier();
     if (gpuos_thread() >= U::TILE_M) return;
     float sum = 0.0f;
     for (int w = 0; w < GPUOS_WARPS && gpuos_thread() < p.rows; w++)
       sum += sums[gpuos_thread() * GPUOS_WARPS + w];
     const float mean = sum / (float)(p.k_end - p.k_first);
-    scales(ctx)[gpuos_thread()] = 1.0f / sqrtf(mean + __uint_as_float(ctx.cta->op.params[0]));
+    scales(ctx)[gpuos_thread()] = 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->op.params[0]));
   }
 
   // X of one stage, in place: divided by its row's root mean square, rounded, times NORM, rounded.
@@ -271,7 +267,7 @@ template <class U> struct gpuos_matmul {
 
   // False: given up.
   GPUOS_DEVICE bool multiply(gpuos_ctx &ctx, const place &p, tile &sums) {
-    const uint32_t steps = (p.k_end - p.k_first + STEP_K - 1) / STEP_K, slice = ctx.cta->op.slice;
+    const uint32_t steps = (p.k_end - p.k_first + STEP_K - 1) / STEP_K, slice = ctx.slot->op.slice;
     uint32_t slice_end = slice;
     for (uint32_t step = 0; step + 1 < STAGES; step++) load(ctx, p, step, steps);
     if constexpr (norm::PRESENT) find_scales(ctx, p);
@@ -281,7 +277,7 @@ template <class U> struct gpuos_matmul {
       if (!gpuos_yield(ctx)) return false;
       if constexpr (norm::PRESENT) {
         normalise(ctx, step);
-        __syncthreads();
+        gpuos_barrier();
       }
       load(ctx, p, step + STAGES - 1, steps);
       compute(ctx, sums, step);
@@ -319,22 +315,22 @@ template <class U> struct gpuos_matmul {
     float *panel_floats = (float *)(ctx.smem + SCALE_BYTES);
 #pragma unroll
     for (int panel = 0; panel < tile::PANELS; panel++) {
-      __syncthreads();
+      gpuos_barrier();
       sums.spill(panel, panel_floats, PITCH);
-      __syncthreads();
+      gpuos_barrier();
       for (uint32_t i = gpuos_thread(); i < tile::PANEL_ROWS * RUNS; i += GPUOS_THREADS) {
         const uint32_t r = i / RUNS, row = tile::row(panel, r), col = i % RUNS * U::RUN;
         const uint32_t point[GPUOS_DIMS] = {p.batch, p.m + row, p.n + col, 0};
         if (row < p.rows && col < p.cols) store_run(ctx, panel_floats + r * PITCH + col, point);
       }
     }
-    __syncthreads();
+    gpuos_barrier();
   }
 
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const uint32_t first = ctx.cta->box.lo[0], count = ctx.cta->box.n[0];
+    const uint32_t first = ctx.slot->box.lo[0], count = ctx.slot->box.n[0];
     for (uint32_t batch = first; batch < first + count; batch++) {
       const place p = make_place(ctx, batch);
       tile sums;

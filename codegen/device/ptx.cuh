@@ -27,9 +27,54 @@ GPUOS_DEVICE uint32_t ld_relaxed_sys(const uint32_t *at) {
   return value;
 }
 
+// Four words, each by itself.
+GPUOS_DEVICE void ld_relaxed_sys_v4(const uint32_t *at, uint32_t *v) {
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "l"(at));
+}
+
 GPUOS_DEVICE void st_relaxed_sys(uint32_t *at, uint32_t value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
+
+GPUOS_DEVICE uint64_t ld_relaxed_gpu_u64(const uint64_t *at) {
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(at));
+  return value;
+}
+
+GPUOS_DEVICE void st_relaxed_sys_u64(uint64_t *at, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+GPUOS_DEVICE uint64_t atom_relaxed_gpu_add_u64(uint64_t *at, uint64_t value) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(old)
+               : "l"(at), "l"(value)
+               : "memory");
+  return old;
+}
+
+GPUOS_DEVICE uint64_t atom_relaxed_gpu_cas_u64(uint64_t *at, uint64_t expected, uint64_t value) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(at), "l"(expected), "l"(value)
+               : "memory");
+  return old;
+}
+
+GPUOS_DEVICE void red_relaxed_gpu_add_u64(uint64_t *at, uint64_t value) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
+GPUOS_DEVICE void red_relaxed_gpu_max(uint32_t *at, uint32_t value) {
+  asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
+GPUOS_DEVICE void fence_acq_rel_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 GPUOS_DEVICE void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
@@ -61,6 +106,141 @@ GPUOS_DEVICE uint64_t mov_globaltimer() {
   return ns;
 }
 
+// ---- within the CTA and its cluster -------------------------------------------------------------
+
+// Of the first `threads` that arrive at named barrier ID.
+template <int ID> GPUOS_DEVICE void barrier_sync(uint32_t threads) {
+  asm volatile("barrier.sync %0, %1;" ::"n"(ID), "r"(threads) : "memory");
+}
+
+template <int ID> GPUOS_DEVICE bool barrier_red_or(uint32_t threads, bool value) {
+  uint32_t any;
+  asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, %2, %3, p; "
+               "selp.u32 %0, 1, 0, q;}"
+               : "=r"(any)
+               : "r"((uint32_t)value), "n"(ID), "r"(threads)
+               : "memory");
+  return any != 0;
+}
+
+// Words of shared memory that another warp changes.
+GPUOS_DEVICE uint32_t shared_address(const void *at) {
+  return (uint32_t)__cvta_generic_to_shared(at);
+}
+GPUOS_DEVICE uint32_t ld_relaxed_shared(const uint32_t *at) {
+  uint32_t value;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(shared_address(at)));
+  return value;
+}
+GPUOS_DEVICE void st_relaxed_shared(uint32_t *at, uint32_t value) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(at)), "r"(value)
+               : "memory");
+}
+
+// The address again, but the compiler takes it for a value of its own and keeps it in a register,
+// instead of making it anew from the CTA's place in the cluster each time.
+GPUOS_DEVICE uint32_t mov_shared_address(const void *at) {
+  uint32_t address;
+  asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(shared_address(at)));
+  return address;
+}
+
+// True for one thread of `mask`, all of which call it. ptxas then knows that bulk copies behind it
+// have one issuer.
+GPUOS_DEVICE bool elect_sync(uint32_t mask) { // sm_90
+  uint32_t chosen;
+  asm volatile("{.reg .pred p; elect.sync _|p, %1; selp.u32 %0, 1, 0, p;}"
+               : "=r"(chosen)
+               : "r"(mask));
+  return chosen != 0;
+}
+
+GPUOS_DEVICE void mbarrier_init(uint64_t *barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+}
+
+GPUOS_DEVICE void mbarrier_arrive(uint64_t *barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+
+GPUOS_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// True: the phase of that parity is over. Sleeps for it, but not for longer than about half a
+// microsecond: whoever waits looks at commands as well.
+GPUOS_DEVICE bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3; "
+               "selp.u32 %0, 1, 0, p;}"
+               : "=r"(over)
+               : "r"(barrier), "r"(parity), "n"(500)
+               : "memory");
+  return over != 0;
+}
+GPUOS_DEVICE bool mbarrier_try_wait_parity(const uint64_t *barrier, uint32_t parity) {
+  return mbarrier_try_wait_parity(shared_address(barrier), parity);
+}
+
+// Address of CTA `rank`'s counterpart of an own shared address.
+GPUOS_DEVICE uint32_t mapa_shared_cluster(const void *at, uint32_t rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+  return there;
+}
+
+// At another CTA's. Not .release.cluster, which orders far more than a stage's reads and costs a
+// fifth of a GEMM (measured on an H200).
+GPUOS_DEVICE void mbarrier_arrive_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// 16 bytes to another CTA, which its mbarrier counts.
+GPUOS_DEVICE void st_async_v4(uint32_t to, uint4 v, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+               "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
+               : "memory");
+}
+
+GPUOS_DEVICE uint32_t mov_cluster_ctarank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+GPUOS_DEVICE uint32_t mov_smid() {
+  uint32_t smid;
+  asm("mov.u32 %0, %%smid;" : "=r"(smid));
+  return smid;
+}
+
+GPUOS_DEVICE void barrier_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+GPUOS_DEVICE void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Orders what threads wrote before what the copy engine does after, and the reverse.
+GPUOS_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+// The same for shared memory of the CTA alone.
+GPUOS_DEVICE void fence_proxy_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+template <int REGISTERS> GPUOS_DEVICE void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> GPUOS_DEVICE void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
 // ---- loads --------------------------------------------------------------------------------------
 
 // .cg: from L2. Another SM may have written the line since this one last read it.
@@ -70,6 +250,13 @@ GPUOS_DEVICE uint4 ld_global_cg_v4(const void *at) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(at));
   return v;
+}
+
+// Into v[0..3], or nothing at all.
+GPUOS_DEVICE void ld_global_cg_v4_f32_if(bool wanted, float *v, const void *at) {
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];}"
+               : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+               : "l"(at), "r"((uint32_t)wanted));
 }
 
 GPUOS_DEVICE uint2 ld_global_cg_v2(const void *at) {
@@ -127,6 +314,48 @@ template <int PENDING> GPUOS_DEVICE void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// ---- bulk copies (sm_90) ------------------------------------------------------------------------
+
+// A box of a tensor map at (x, y, z) into shared memory; the mbarrier counts its bytes.
+GPUOS_DEVICE void cp_async_bulk_tensor_load(uint32_t to, uint64_t map, uint32_t barrier, uint32_t x,
+                                            uint32_t y, uint32_t z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
+// The same into the same place of each CTA of the cluster in `mask`.
+GPUOS_DEVICE void cp_async_bulk_tensor_multicast(uint32_t to, uint64_t map, uint32_t barrier,
+                                                 uint32_t x, uint32_t y, uint32_t z,
+                                                 uint32_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((unsigned short)mask)
+      : "memory");
+}
+
+GPUOS_DEVICE void cp_async_bulk_tensor_store(uint64_t map, uint32_t from, uint32_t x, uint32_t y,
+                                             uint32_t z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+                   "l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
+GPUOS_DEVICE void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// The thread's groups have read their shared memory.
+GPUOS_DEVICE void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// The thread's groups have written.
+GPUOS_DEVICE void cp_async_bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // ---- matrices -----------------------------------------------------------------------------------
 
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8 and
@@ -157,6 +386,78 @@ GPUOS_MMA(mma_m16n8k32_e4m3_e5m2, "m16n8k32", "e4m3", "e5m2")
 GPUOS_MMA(mma_m16n8k32_e5m2_e4m3, "m16n8k32", "e5m2", "e4m3")
 GPUOS_MMA(mma_m16n8k32_e5m2_e5m2, "m16n8k32", "e5m2", "e5m2")
 #undef GPUOS_MMA
+
+// Four 8x8 matrices of 16-bit elements to shared memory, as ldmatrix_x4 reads them.
+GPUOS_DEVICE void stmatrix_x4(uint32_t at, const uint32_t (&v)[4]) { // sm_90
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+               "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+               : "memory");
+}
+
+// ---- matrices of a warpgroup (sm_90a) -----------------------------------------------------------
+
+GPUOS_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+GPUOS_DEVICE void wgmma_commit_group() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int PENDING> GPUOS_DEVICE void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+// Nothing: but the compiler takes all of d to change here, and so neither moves what defines it into
+// a pipeline of wgmma nor what uses it.
+template <int COUNT> GPUOS_DEVICE void wgmma_fence_operand(float (&d)[COUNT]) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// d += a b; a: 64 rows, b: 128 or 256 rows, both descriptors of shared memory, 32 bytes of k.
+#define GPUOS_R8(n)                                                                                \
+  "+f"(d[n]), "+f"(d[n + 1]), "+f"(d[n + 2]), "+f"(d[n + 3]), "+f"(d[n + 4]), "+f"(d[n + 5]),      \
+      "+f"(d[n + 6]), "+f"(d[n + 7])
+#define GPUOS_WGMMA_N128(name, shape, types, tail)                                                 \
+  GPUOS_DEVICE void name(float(&d)[64], uint64_t a, uint64_t b) {                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128" shape ".f32." types " "                    \
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,"             \
+                 "%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,"            \
+                 "%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"            \
+                 "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1, 1, 1" tail ";"        \
+                 : GPUOS_R8(0), GPUOS_R8(8), GPUOS_R8(16), GPUOS_R8(24),                           \
+                   GPUOS_R8(32), GPUOS_R8(40), GPUOS_R8(48), GPUOS_R8(56)                          \
+                 : "l"(a), "l"(b));                                                                \
+  }
+#define GPUOS_WGMMA_N256(name, shape, types, tail)                                                 \
+  GPUOS_DEVICE void name(float(&d)[128], uint64_t a, uint64_t b) {                                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256" shape ".f32." types " "                    \
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,"             \
+                 "%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,"            \
+                 "%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"            \
+                 "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,"            \
+                 "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,"            \
+                 "%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,"             \
+                 "%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"          \
+                 "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, %128, %129, 1, 1, 1" tail ";" \
+                 : GPUOS_R8(0), GPUOS_R8(8), GPUOS_R8(16), GPUOS_R8(24),                           \
+                   GPUOS_R8(32), GPUOS_R8(40), GPUOS_R8(48), GPUOS_R8(56),                         \
+                   GPUOS_R8(64), GPUOS_R8(72), GPUOS_R8(80), GPUOS_R8(88),                         \
+                   GPUOS_R8(96), GPUOS_R8(104), GPUOS_R8(112), GPUOS_R8(120)                       \
+                 : "l"(a), "l"(b));                                                                \
+  }
+GPUOS_WGMMA_N128(wgmma_bf16, "k16", "bf16.bf16", ", 0, 0")
+GPUOS_WGMMA_N256(wgmma_bf16, "k16", "bf16.bf16", ", 0, 0")
+GPUOS_WGMMA_N128(wgmma_f16, "k16", "f16.f16", ", 0, 0")
+GPUOS_WGMMA_N256(wgmma_f16, "k16", "f16.f16", ", 0, 0")
+GPUOS_WGMMA_N128(wgmma_e4m3_e4m3, "k32", "e4m3.e4m3", "")
+GPUOS_WGMMA_N256(wgmma_e4m3_e4m3, "k32", "e4m3.e4m3", "")
+GPUOS_WGMMA_N128(wgmma_e4m3_e5m2, "k32", "e4m3.e5m2", "")
+GPUOS_WGMMA_N256(wgmma_e4m3_e5m2, "k32", "e4m3.e5m2", "")
+GPUOS_WGMMA_N128(wgmma_e5m2_e4m3, "k32", "e5m2.e4m3", "")
+GPUOS_WGMMA_N256(wgmma_e5m2_e4m3, "k32", "e5m2.e4m3", "")
+GPUOS_WGMMA_N128(wgmma_e5m2_e5m2, "k32", "e5m2.e5m2", "")
+GPUOS_WGMMA_N256(wgmma_e5m2_e5m2, "k32", "e5m2.e5m2", "")
+#undef GPUOS_WGMMA_N128
+#undef GPUOS_WGMMA_N256
+#undef GPUOS_R8
 
 // ---- conversions --------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ GPUOS_DEVICE VALUE gpuos_reduce(VALUE value, char *scratch, MERGE merge) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) value = merge(value, value.from_lane(lanes));
   if (gpuos_thread() % 32 == 0) warps[gpuos_thread() / 32] = value;
-  __syncthreads();
+  gpuos_barrier();
   value = warps[0];
 #pragma unroll
   for (int w = 1; w < GPUOS_WARPS; w++) value = merge(value, warps[w]);
-  __syncthreads();
+  gpuos_barrier();
   return value;
 }
 

@@ -18,7 +18,7 @@ template <class U> struct gpuos_rope {
   // ---- load -------------------------------------------------------------------------------------
 
   GPUOS_DEVICE double param(const gpuos_ctx &ctx, int number) {
-    return __uint_as_float(ctx.cta->op.params[number]);
+    return __uint_as_float(ctx.slot->op.params[number]);
   }
 
   // Llama 3: long wavelengths are stretched by the factor, short ones stay, those between blend.
@@ -54,7 +54,7 @@ template <class U> struct gpuos_rope {
   // ---- store ------------------------------------------------------------------------------------
 
   GPUOS_DEVICE void store(const gpuos_ctx &ctx, uint32_t row, bool turn) {
-    const gpuos_box_t &box = ctx.cta->box;
+    const gpuos_box_t &box = ctx.slot->box;
     const uint64_t x_step = x::stride(ctx, 3), out_step = out::stride(ctx, 3);
     for (uint32_t i = gpuos_thread(); i < box.n[2] * PAIRS; i += GPUOS_THREADS) {
       const uint32_t pair = i % PAIRS, a = U::NEIGHBOURS ? 2 * pair : pair;
@@ -75,15 +75,15 @@ template <class U> struct gpuos_rope {
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    const uint32_t lo = ctx.cta->box.lo[1], end = lo + ctx.cta->box.n[1];
+    const uint32_t lo = ctx.slot->box.lo[1], end = lo + ctx.slot->box.n[1];
     for (uint32_t i = gpuos_thread(); i < PAIRS; i += GPUOS_THREADS)
       frequencies(ctx)[i] = find_frequency(ctx, i); // read by this thread only
     for (uint32_t row = lo; row < end; row++) {
       const int position = pos::index(ctx, (uint64_t)row * pos::step(ctx, 1));
       load_angles(ctx, position < 0 ? 0 : position);
-      __syncthreads();
+      gpuos_barrier();
       store(ctx, row, position >= 0); // a negative position leaves the row as it is
-      __syncthreads();
+      gpuos_barrier();
     }
     return true;
   }

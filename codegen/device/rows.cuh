@@ -6,7 +6,7 @@
 
 // Calls visit(point) for each row of the tile's box, all threads together.
 template <class VISIT> GPUOS_DEVICE void gpuos_each_row(const gpuos_ctx &ctx, VISIT visit) {
-  const gpuos_box_t box = ctx.cta->box;
+  const gpuos_box_t box = ctx.slot->box;
   for (uint32_t a = 0; a < box.n[0]; a++)
     for (uint32_t b = 0; b < box.n[1]; b++)
       for (uint32_t c = 0; c < box.n[2]; c++) {

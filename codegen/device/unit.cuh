@@ -1,65 +1,128 @@
 // unit.cuh: what an operator's code sees of the kernel: its tile, its operands, the yield point.
 //
-// All threads of the CTA run an operator's code together. gpuos_cta is what they agree on, in
-// shared memory; gpuos_ctx is what each thread carries.
+// A CTA has 256 workers, who run operators' code together, and 128 agents, who serve them: see
+// kernel.cuh. gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on
+// its way through the CTA, and there are two, so that the next one is fetched while this one runs.
 #pragma once
-#include "args.cuh"
 #include "dtype.cuh"
 
 enum {
-  GPUOS_THREADS = 256, // of the CTA
+  GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
-  GPUOS_STATIC_SMEM = 2048, // at most: gpuos_cta
+  GPUOS_AGENTS = 128,
+  GPUOS_STATIC_SMEM = 3072, // at most: gpuos_cta
+  GPUOS_SLOTS = 2,
+  GPUOS_STAGES = 4, // of the ring that bulk copies fill
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
 struct gpuos_place {
   uint64_t address;
-  uint32_t step[GPUOS_DIMS]; // elements
+  uint32_t step[GPUOS_DIMS];   // elements, by iteration dimension
+  uint32_t stride[GPUOS_DIMS]; // elements, by dimension of the view
+  uint32_t extent[GPUOS_DIMS]; //
 };
 
-struct gpuos_cta {
-  // Of the launch.
-  gpuos_control_t *control;
-  gpuos_sm_t *record;
-  uint32_t *counters;
-  const uint64_t *buffers;
-  const gpuos_op_t *ops;
-  const gpuos_operand_t *operand_records;
-  const gpuos_tile_t *tiles;
-  const gpuos_wait_list_t *wait_lists;
-  const gpuos_wait_t *waits;
-  uint32_t tile_count, epoch, wait_limit_us;
-  // Of the tile.
-  uint32_t number;    // its ticket
-  uint32_t slice;     // that runs
-  uint32_t units_run; // in this launch
+// What the leader of a cluster tells the other CTA: which tile that takes and, to find out whether they
+// share copies, which one the leader takes itself; or, between slices, where a tile is put down.
+struct __align__(16) gpuos_message {
+  uint4 part[3];
+};
+// Tiles are drawn ahead, so what is said about the one that runs has a channel of its own.
+enum { GPUOS_TAKE_CHANNEL, GPUOS_RUN_CHANNEL, GPUOS_CHANNELS };
+
+struct gpuos_slot {
+  uint32_t number; // the tile's ticket; GPUOS_NONE: leave
+  uint32_t step;   // that it belongs to
+  uint32_t slices; // that the tile has
+  uint32_t slice;  // its first one; above 0 its accumulators come from park slot `resume`
+  uint32_t resume;
+  uint32_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
+  uint32_t realign; // the ring starts anew at its first stage
+  // The loader stopped before this slice: accumulators go to park slot `park`.
+  uint32_t stop_slice, park;
   gpuos_tile_t tile;
   gpuos_box_t box;
   gpuos_op_t op;
-  gpuos_operand_t operands[GPUOS_MAX_OPERANDS];
   gpuos_place places[GPUOS_MAX_OPERANDS];
+};
+
+// What is to be signalled for a tile.
+struct gpuos_done {
+  uint32_t counter, step;
+};
+
+struct gpuos_cta {
+  gpuos_launch_args_t args;
+  const gpuos_op_t *ops;
+  const gpuos_operand_t *operands;
+  const gpuos_tile_t *tiles;
+  const gpuos_wait_list_t *wait_lists;
+  const gpuos_wait_t *waits;
+  uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
+  // What the watch last read of the control block.
+  uint32_t command, submitted, parked, lent, wait_limit_us;
+  uint32_t hold; // paused: stop in place
+  uint32_t stop; // aborted, or a fault: leave in any case
+  uint32_t gone; // the scheduler has left, and nothing comes any more
+  uint32_t loader_held;
+  uint32_t warps_held;   // bit w: worker warp w stands still
+  uint32_t workers_busy; // 0: between tiles; else the warps of which one in each four has to be held
+  uint64_t held_total_ns; // in all pauses so far
+  uint32_t units_run;
+  uint64_t unit_start_ns, unit_held_ns; // of the unit that runs: held_total_ns when it began
+  // Of the ring: its stages are filled, and used up; of the slots likewise.
+  uint64_t full[GPUOS_STAGES], empty[GPUOS_STAGES];
+  uint64_t slot_full[GPUOS_SLOTS], slot_empty[GPUOS_SLOTS];
+  uint64_t want; // the loader will soon want the next tile
+  uint32_t stored[2];               // tiles whose results are in memory, by warpgroup
+  gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
+  // From the leader of the cluster to the other CTA, by channel, and back.
+  uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;
+  gpuos_message message[GPUOS_CHANNELS];
+  gpuos_slot slots[GPUOS_SLOTS];
 };
 static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
 
 struct gpuos_ctx {
   gpuos_cta *cta;
-  char *smem;       // dynamic, 128-byte aligned
-  uint32_t command; // thread 0: what the control block said at the last yield point
+  gpuos_slot *slot;
+  char *smem; // dynamic, 1024-byte aligned
 };
 
 GPUOS_DEVICE float gpuos_minus_infinity() { return __uint_as_float(0xff800000u); }
 
+GPUOS_DEVICE gpuos_control_t *gpuos_control_of(const gpuos_cta &cta) {
+  return (gpuos_control_t *)cta.args.control;
+}
+GPUOS_DEVICE gpuos_sm_t *gpuos_record_of(const gpuos_cta &cta) {
+  return (gpuos_sm_t *)cta.args.sms + blockIdx.x;
+}
+GPUOS_DEVICE gpuos_mailbox_t *gpuos_mailbox_of(const gpuos_cta &cta) {
+  return (gpuos_mailbox_t *)cta.args.mailbox;
+}
+
+// ---- workers together ---------------------------------------------------------------------------
+
+GPUOS_DEVICE void gpuos_barrier() {
+  __syncwarp();
+  barrier_sync<1>(GPUOS_THREADS);
+}
+GPUOS_DEVICE bool gpuos_barrier_or(bool value) {
+  __syncwarp();
+  return barrier_red_or<1>(GPUOS_THREADS, value);
+}
+
 // ---- reports ------------------------------------------------------------------------------------
 
 // The first fault of a step is kept; every CTA leaves when it next looks.
-GPUOS_DEVICE void gpuos_record_fault(const gpuos_ctx &ctx, gpuos_fault_t fault, uint32_t slice,
-                                     uint32_t a, uint32_t b, uint32_t c) {
-  gpuos_control_t *control = ctx.cta->control;
+GPUOS_DEVICE void gpuos_record_fault(const gpuos_cta &cta, const gpuos_slot &slot,
+                                     gpuos_fault_t fault, uint32_t a, uint32_t b, uint32_t c) {
+  gpuos_control_t *control = gpuos_control_of(cta);
   if (atom_relaxed_gpu_cas(&control->fault, GPUOS_FAULT_NONE, fault) != GPUOS_FAULT_NONE) return;
   st_relaxed_sys(&control->fault_sm, blockIdx.x);
-  st_relaxed_sys(&control->fault_tile, ctx.cta->number);
-  st_relaxed_sys(&control->fault_slice, slice);
+  st_relaxed_sys(&control->fault_tile, slot.number);
+  st_relaxed_sys(&control->fault_slice, slot.slice);
   st_relaxed_sys(&control->fault_a, a);
   st_relaxed_sys(&control->fault_b, b);
   st_relaxed_sys(&control->fault_c, c);
@@ -68,41 +131,72 @@ GPUOS_DEVICE void gpuos_record_fault(const gpuos_ctx &ctx, gpuos_fault_t fault, 
 // An index read from data lies outside its table. Returns false, for the caller to pass on.
 GPUOS_DEVICE bool gpuos_fault_index(const gpuos_ctx &ctx, gpuos_as_t as, int index,
                                     uint32_t limit) {
-  gpuos_record_fault(ctx, GPUOS_FAULT_INDEX, 0, as, (uint32_t)index, limit);
+  gpuos_record_fault(*ctx.cta, *ctx.slot, GPUOS_FAULT_INDEX, as, (uint32_t)index, limit);
   return false;
 }
 
-GPUOS_DEVICE bool gpuos_stopped(const gpuos_ctx &ctx, uint32_t command) {
-  return command == GPUOS_ABORT || ld_relaxed_sys(&ctx.cta->control->fault) != GPUOS_FAULT_NONE;
+// ---- units, measured: worker 0 ------------------------------------------------------------------
+
+GPUOS_DEVICE void gpuos_begin_unit(gpuos_cta &cta) {
+  if (!cta.args.stats) return;
+  cta.unit_start_ns = mov_globaltimer();
+  cta.unit_held_ns = cta.held_total_ns;
+}
+
+GPUOS_DEVICE void gpuos_add_stats(const gpuos_cta &cta, const gpuos_slot &slot, uint32_t run_ns,
+                                  uint32_t paused_ns) {
+  gpuos_unit_stats_t *stats = (gpuos_unit_stats_t *)cta.args.stats + slot.tile.op;
+  const uint32_t bin = run_ns / GPUOS_UNIT_BIN_NS;
+  red_relaxed_gpu_add_u64(&stats->units, 1);
+  red_relaxed_gpu_add_u64(&stats->run_ns, run_ns);
+  red_relaxed_gpu_max(&stats->longest_ns, run_ns);
+  if (run_ns > slot.op.bound_ns) red_relaxed_gpu_add(&stats->over_bound, 1);
+  if (paused_ns) red_relaxed_gpu_add(&stats->paused, 1);
+  red_relaxed_gpu_add(&stats->bins[bin < GPUOS_UNIT_BINS ? bin : GPUOS_UNIT_BINS - 1], 1);
+}
+
+// The watchdog sees that the SM moves on; `slice` is the one that ended.
+GPUOS_DEVICE void gpuos_end_unit(gpuos_cta &cta, const gpuos_slot &slot, uint32_t slice) {
+  gpuos_sm_t *record = gpuos_record_of(cta);
+  st_relaxed_sys(&record->slice, slice + 1);
+  st_relaxed_sys(&record->units_run, ++cta.units_run);
+  if (!cta.args.stats) return;
+  const uint32_t paused_ns = (uint32_t)(cta.held_total_ns - cta.unit_held_ns);
+  const uint32_t run_ns = (uint32_t)(mov_globaltimer() - cta.unit_start_ns) - paused_ns;
+  gpuos_add_stats(cta, slot, run_ns, paused_ns);
+  gpuos_trace_t *trace = (gpuos_trace_t *)cta.args.trace +
+                         (uint64_t)blockIdx.x * cta.args.trace_count +
+                         (cta.units_run - 1) % cta.args.trace_count;
+  *trace = {cta.unit_start_ns, run_ns, paused_ns, slot.number, slice, slot.step, 0};
+  st_relaxed_sys(&record->traced, cta.units_run);
+  gpuos_begin_unit(cta);
 }
 
 // ---- the yield point ----------------------------------------------------------------------------
 
-// Thread 0, paused: stays here, the accumulators of all threads in their registers. False: leave.
-GPUOS_DEVICE bool gpuos_hold(const gpuos_ctx &ctx, uint32_t command) {
-  while (command == GPUOS_PAUSE) {
-    __nanosleep(200);
-    command = ld_relaxed_sys(&ctx.cta->control->command);
-  }
-  return command != GPUOS_ABORT;
+// Paused: stays here, accumulators in registers. Each warp for itself: of a warpgroup the first one to
+// see the pause stops the others, whose matrix instructions wait for it.
+GPUOS_DEVICE void gpuos_hold(gpuos_cta &cta) {
+  if (!ld_relaxed_shared(&cta.hold)) return;
+  const uint32_t bit = 1u << gpuos_thread() / 32;
+  if (gpuos_thread() % 32 == 0) atomicOr(&cta.warps_held, bit);
+  while (ld_relaxed_shared(&cta.hold) && !ld_relaxed_shared(&cta.stop)) __nanosleep(100);
+  if (gpuos_thread() % 32 == 0) atomicAnd(&cta.warps_held, ~bit);
 }
 
-// A barrier of the CTA at which the tile can be held or given up; false: give it up. The command is
-// asked for here and looked at in the next yield point, so that nobody waits for the answer.
-GPUOS_DEVICE bool gpuos_yield(gpuos_ctx &ctx) {
+// A barrier of the workers at which the tile can be held or given up; false: give it up.
+GPUOS_DEVICE bool gpuos_yield(const gpuos_ctx &ctx) {
   bool leave = false;
   if (gpuos_thread() == 0) {
-    if (ctx.command != GPUOS_RUN) leave = !gpuos_hold(ctx, ctx.command);
-    ctx.command = ld_relaxed_sys(&ctx.cta->control->command);
+    gpuos_hold(*ctx.cta);
+    leave = ld_relaxed_shared(&ctx.cta->stop) != 0;
   }
-  return !__syncthreads_or(leave);
+  return !gpuos_barrier_or(leave);
 }
 
-// Called between the slices of a tile: the watchdog sees that the SM moves on.
-GPUOS_DEVICE void gpuos_next_slice(gpuos_ctx &ctx) {
-  if (gpuos_thread() != 0) return;
-  st_relaxed_sys(&ctx.cta->record->slice, ++ctx.cta->slice);
-  st_relaxed_sys(&ctx.cta->record->units_run, ++ctx.cta->units_run);
+// Called between the slices of a tile.
+GPUOS_DEVICE void gpuos_next_slice(const gpuos_ctx &ctx) {
+  if (gpuos_thread() == 0) gpuos_end_unit(*ctx.cta, *ctx.slot, ctx.slot->slice++);
 }
 
 // ---- operands -----------------------------------------------------------------------------------
@@ -112,26 +206,24 @@ struct gpuos_absent {
   enum { PRESENT = 0, DTYPE = GPUOS_F32, BYTES = 4 };
 };
 
-// Operand number PLACE of the operator.
-template <int PLACE, int DTYPE_> struct gpuos_view {
-  enum { PRESENT = 1, DTYPE = DTYPE_, BYTES = gpuos_format<DTYPE_>::BYTES };
+// Operand number PLACE_ of the operator; MOVES_: bit d, iteration dimension d moves it.
+template <int PLACE_, int DTYPE_, int MOVES_> struct gpuos_view {
+  enum { PRESENT = 1, PLACE = PLACE_, MOVES = MOVES_ };
+  enum { DTYPE = DTYPE_, BYTES = gpuos_format<DTYPE_>::BYTES };
 
-  GPUOS_DEVICE const gpuos_operand_t &record(const gpuos_ctx &ctx) {
-    return ctx.cta->operands[PLACE];
-  }
-  GPUOS_DEVICE uint64_t base(const gpuos_ctx &ctx) { return ctx.cta->places[PLACE].address; }
-  GPUOS_DEVICE uint32_t step(const gpuos_ctx &ctx, int dim) {
-    return ctx.cta->places[PLACE].step[dim];
-  }
+  GPUOS_DEVICE const gpuos_place &place(const gpuos_ctx &ctx) { return ctx.slot->places[PLACE]; }
+  GPUOS_DEVICE uint64_t base(const gpuos_ctx &ctx) { return place(ctx).address; }
+  GPUOS_DEVICE uint32_t step(const gpuos_ctx &ctx, int dim) { return place(ctx).step[dim]; }
   // Of a dimension of the view, whatever it follows.
-  GPUOS_DEVICE uint32_t stride(const gpuos_ctx &ctx, int dim) { return record(ctx).stride[dim]; }
-  GPUOS_DEVICE uint32_t extent(const gpuos_ctx &ctx, int dim) { return record(ctx).extent[dim]; }
+  GPUOS_DEVICE uint32_t stride(const gpuos_ctx &ctx, int dim) { return place(ctx).stride[dim]; }
+  GPUOS_DEVICE uint32_t extent(const gpuos_ctx &ctx, int dim) { return place(ctx).extent[dim]; }
 
   // Address of an iteration point.
   GPUOS_DEVICE uint64_t at(const gpuos_ctx &ctx, const uint32_t (&point)[GPUOS_DIMS]) {
     uint64_t element = 0;
 #pragma unroll
-    for (int d = 0; d < GPUOS_DIMS; d++) element += (uint64_t)point[d] * step(ctx, d);
+    for (int d = 0; d < GPUOS_DIMS; d++)
+      if (MOVES >> d & 1) element += (uint64_t)point[d] * step(ctx, d);
     return base(ctx) + element * BYTES;
   }
 
@@ -139,7 +231,7 @@ template <int PLACE, int DTYPE_> struct gpuos_view {
   template <int RUN, int DIM>
   GPUOS_DEVICE void load(const gpuos_ctx &ctx, const uint32_t (&point)[GPUOS_DIMS],
                          float (&out)[RUN]) {
-    if (RUN == 1 || step(ctx, DIM) != 0) {
+    if constexpr (RUN == 1 || (MOVES >> DIM & 1) != 0) {
       gpuos_load<DTYPE, RUN>(at(ctx, point), out);
     } else {
       float one[1];
@@ -170,5 +262,36 @@ template <class... INPUTS> struct gpuos_inputs {
                          float (&out)[ROOM][RUN]) {
     int i = 0;
     (INPUTS::template load<RUN, DIM>(ctx, point, out[i++]), ...);
+  }
+
+  // The element at `point` of those inputs that, of the dimensions in MASK, exactly MOVES move.
+  template <int MASK, int MOVES>
+  GPUOS_DEVICE void load_moving(const gpuos_ctx &ctx, const uint32_t (&point)[GPUOS_DIMS],
+                                float (&out)[ROOM]) {
+    int i = 0;
+    (load_one<INPUTS, (INPUTS::MOVES & MASK) == MOVES>(ctx, point, out[i++]), ...);
+  }
+
+  // Of three sets of values, each input's from the one it is in: those that nothing in MASK moves or
+  // only its lower bit does, those that only the higher one does, those that both do.
+  template <int MASK>
+  GPUOS_DEVICE void choose(const float (&by_row)[ROOM], const float (&by_col)[ROOM],
+                           const float (&by_both)[ROOM], float (&out)[ROOM]) {
+    constexpr int HIGHER = MASK & (MASK - 1);
+    constexpr int moves[ROOM] = {(INPUTS::MOVES & MASK)...};
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+      out[i] = moves[i] == MASK ? by_both[i] : moves[i] == HIGHER ? by_col[i] : by_row[i];
+  }
+
+private:
+  template <class INPUT, bool WANTED>
+  GPUOS_DEVICE void load_one(const gpuos_ctx &ctx, const uint32_t (&point)[GPUOS_DIMS],
+                             float &out) {
+    float one[1];
+    if constexpr (WANTED) {
+      gpuos_load<INPUT::DTYPE, 1>(INPUT::at(ctx, point), one);
+      out = one[0];
+    }
   }
 };

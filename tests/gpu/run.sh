@@ -1,35 +1,63 @@
 #!/bin/sh
-# run.sh FOLDER: on a machine with a GPU, builds libgpuos and test_gpu and runs every artefact
-# (*.cubin) in FOLDER. Names that begin with "large" are not compared with the CPU device, which
-# would take minutes; names that begin with "small" run again under compute-sanitizer, if there is
-# one. Needs cmake and a C compiler; no CUDA toolkit.
+# run.sh FOLDER [PART...]: on a machine with a GPU, builds libgpuos and the tests and runs what
+# artefacts.sh put into FOLDER. Needs cmake and a C compiler; no CUDA toolkit. Parts, all by default:
+#   numbers    every artefact, against the CPU device; those called large against float64 only
+#   storm      again, paused and moved from SM to SM; results must stay the same bit by bit
+#   sweep      FOLDER/sweep against PyTorch, if both are there
+#   sanitizer  those called small under compute-sanitizer, if it is there
+# Each artefact has a process and a time limit of its own. Ends with "N passed, N failed".
 set -eu
-[ $# -eq 1 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
+folder=$1
+shift
+[ $# -ge 1 ] || set -- numbers storm sweep sanitizer
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build-gpu
 cmake -S "$root" -B "$build" -DGPUOS_COMPILER=OFF -DGPUOS_TESTS=OFF >"$build.log" 2>&1 &&
   cmake --build "$build" -j"$(nproc)" >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-cc -std=c17 -O2 -Wall -Wextra -I"$root/runtime" "$root/tests/gpu/test_gpu.c" "$build/libgpuos.a" \
-  -o "$build/test_gpu" -lpthread -ldl -lm
+cc -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -I"$root/runtime" "$root"/tests/gpu/test_gpu.c \
+  "$root"/tests/gpu/data.c "$root"/tests/gpu/storm.c "$build/libgpuos.a" -o "$build/test_gpu" -lpthread -ldl -lm
 
-status=0
-run() { # run LABEL OPTION FILES...
-  echo "== $1"
+passed=0 failed=0
+run() { # run SECONDS COMMAND...
+  seconds=$1
   shift
-  "$@" || status=1
+  if timeout -k 5 "$seconds" "$@"; then
+    passed=$((passed + 1))
+  else
+    echo "FAIL (exit $?): $*"
+    failed=$((failed + 1))
+  fi
 }
-files() { find "$1" -maxdepth 1 -name "$2" ! -name "$3" | sort; }
-compared=$(files "$1" '*.cubin' 'large*')
-large=$(files "$1" 'large*.cubin' '-')
-small=$(files "$1" 'small*.cubin' '-')
 # Names without spaces, as gpuosc's examples have them.
-[ -z "$compared" ] || run 'against the CPU device' "$build/test_gpu" $compared
-[ -z "$large" ] || run 'large' "$build/test_gpu" --no-cpu $large
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
-if [ -n "$sanitizer" ] && [ -n "$small" ]; then
-  run 'memcheck' "$sanitizer" --tool memcheck --error-exitcode 1 "$build/test_gpu" $small
-  run 'racecheck' "$sanitizer" --tool racecheck --error-exitcode 1 "$build/test_gpu" $small
-else
-  echo '== no compute-sanitizer here, or no small*.cubin: skipped'
-fi
-exit $status
+files() { find "$folder" -maxdepth 1 -name "$1" ! -name "$2" | sort; }
+
+numbers() {
+  for file in $(files '*.cubin' 'large*'); do run 120 "$build/test_gpu" "$file"; done
+  for file in $(files 'large*.cubin' '-'); do run 60 "$build/test_gpu" --no-cpu "$file"; done
+}
+storm() {
+  for file in $(files '*.cubin' '-'); do run 60 "$build/test_gpu" --no-cpu --storm "$file"; done
+}
+sweep() {
+  if [ -e "$folder/sweep/sweep.json" ] && python3 -c 'import torch' 2>"$build.log"; then
+    run 420 python3 "$root/tests/gpu/sweep.py" run "$build/gpuos" "$folder/sweep"
+  else
+    echo 'no PyTorch here, or nothing to sweep: skipped'
+  fi
+}
+sanitizer() {
+  tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+  [ -n "$tool" ] || { echo 'no compute-sanitizer here: skipped'; return; }
+  for check in memcheck racecheck synccheck; do
+    for file in $(files 'small*.cubin' '-'); do
+      run 120 "$tool" --tool "$check" --error-exitcode 1 "$build/test_gpu" --no-cpu --one-shot --limit=60 "$file"
+    done
+  done
+}
+for part in "$@"; do
+  echo "== $part"
+  "$part"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

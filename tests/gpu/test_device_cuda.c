@@ -2,15 +2,18 @@
 //
 //   nvcc -cubin -arch=sm_90a -Iruntime tests/gpu/contract.cu -o contract.cubin
 //   test_device_cuda contract.cubin
+//   test_device_cuda_fake fake            # the same on threads, see fake_cuda.c
 // A plain program: prints one line a case, exits 1 when one fails.
 #include <elf.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "gpuos.h"
+#include "gpuos_abi.h"
 #include "models.h"
 #include "tables.h"
 
@@ -29,12 +32,43 @@ static gpuos_device_t *device;
 
 // ---- the artefact -------------------------------------------------------------------------------
 
+// What contract.cu has in place of what make_artefact writes.
+static const uint64_t old_hash = 0x7ab1e7ab1e7ab1e7;
+static const uint32_t old_launch[8] = {64, 4096, 1, 1, 0, 0, 0, 0x1a0c4000};
+
 typedef struct bytes {
   char *at;
   size_t count;
 } bytes_t;
 
+// What fake_cuda.c takes for a cubin: an ELF header, its module's globals, section names.
+static bytes_t make_fake(void) {
+  typedef struct fake {
+    Elf64_Ehdr header;
+    char marker[16];
+    uint64_t hash;
+    uint32_t launch[8];
+    char names[16];
+    Elf64_Shdr sections[2];
+  } fake_t;
+  fake_t *f = calloc(1, sizeof *f);
+  f->header = (Elf64_Ehdr){.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, 1, 0, 8},
+                           .e_machine = 190,
+                           .e_flags = 0x06005a04, // as CUDA 13 writes for sm_90a
+                           .e_shoff = offsetof(fake_t, sections),
+                           .e_shentsize = sizeof(Elf64_Shdr),
+                           .e_shnum = 2,
+                           .e_shstrndx = 1};
+  strcpy(f->marker, "fake globals");
+  f->hash = old_hash;
+  memcpy(f->launch, old_launch, sizeof f->launch);
+  f->sections[1] = (Elf64_Shdr){
+      .sh_type = SHT_STRTAB, .sh_offset = offsetof(fake_t, names), .sh_size = sizeof f->names};
+  return (bytes_t){.at = (char *)f, .count = sizeof *f};
+}
+
 static bytes_t read_file(const char *path) {
+  if (strcmp(path, "fake") == 0) return make_fake();
   FILE *file = fopen(path, "rb");
   bytes_t bytes = {.at = malloc(1 << 20)};
   if (file == NULL || bytes.at == NULL) exit(2);
@@ -86,15 +120,13 @@ static bytes_t attach(bytes_t cubin, const gpuos_table_t *table) {
 }
 
 typedef struct variant {
-  uint32_t threads, smem_bytes, ctas_per_sm;
+  uint32_t threads, smem_bytes, ctas_per_sm, cluster;
   uint64_t hash_xor;
 } variant_t;
-static const variant_t good = {32, 4096, 1, 0};
+static const variant_t good = {64, 4096, 1, 1, 0};
 
 static bytes_t make_artefact(const char *path, variant_t v) {
-  const uint64_t old_hash = 0x7ab1e7ab1e7ab1e7;
-  const uint32_t old_launch[] = {32, 4096, 1, 0x1a0c4000};
-  const uint32_t launch[] = {v.threads, v.smem_bytes, v.ctas_per_sm, 0};
+  const uint32_t launch[8] = {v.threads, v.smem_bytes, v.ctas_per_sm, v.cluster};
   bytes_t cubin = read_file(path);
   gpuos_table_t *table = gos_model_scale(COUNT);
   table->arch = 90;
@@ -117,6 +149,13 @@ static gpuos_status_t load(const char *path, variant_t v, gpuos_program_t **out_
 
 // ---- steps --------------------------------------------------------------------------------------
 
+// As contract.h numbers them.
+enum { BAD_INDEX = -1, NO_SIGNAL = -2, SPIN = -3, GO = -4, TRAP = -5, DEAF = -6, SLOW = -7 };
+
+static void nap_ms(long ms) {
+  nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
 static void give(gpuos_program_t *program, float first) {
   float x[COUNT];
   uint16_t w[COUNT];
@@ -126,15 +165,21 @@ static void give(gpuos_program_t *program, float first) {
   CHECK(gpuos_program_write(program, "w", w, sizeof w) == GPUOS_OK);
 }
 
-static void step_is_right(gpuos_program_t *program) {
+static void result_is_right(gpuos_program_t *program) {
   float y[COUNT];
-  give(program, 1);
-  CHECK(gpuos_submit(program) == GPUOS_OK);
-  CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_OK);
   CHECK(gpuos_program_read(program, "y", y, sizeof y) == GPUOS_OK);
   int wrong = 0;
   for (int i = 0; i < COUNT; i++) wrong += y[i] != 4 * ((float)i + 1);
   CHECK(wrong == 0);
+  memset(y, 0, sizeof y); // so that the next result is not this one
+  CHECK(gpuos_program_write(program, "y", y, sizeof y) == GPUOS_OK);
+}
+
+static void step_is_right(gpuos_program_t *program) {
+  give(program, 1);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_OK);
+  result_is_right(program);
   CHECK(gpuos_step_ns(program) > 0 && gpuos_step_ns(program) < second_ns);
 }
 
@@ -144,10 +189,10 @@ static gpuos_status_t run(gpuos_program_t *program, float first) {
   return gpuos_wait(program, 10 * second_ns);
 }
 
-static void *abort_soon(void *program) {
-  nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-  gpuos_abort(program);
-  return NULL;
+static gpuos_progress_t progress(gpuos_program_t *program) {
+  gpuos_progress_t p;
+  CHECK(gpuos_program_progress(program, &p) == GPUOS_OK);
+  return p;
 }
 
 static void steps(gpuos_program_t *program) {
@@ -156,26 +201,170 @@ static void steps(gpuos_program_t *program) {
   printf("  last step %.1f us\n", (double)gpuos_step_ns(program) * 1e-3);
 
   puts("explains a bad index, then works");
-  CHECK(run(program, -1) == GPUOS_FAULT);
+  CHECK(run(program, BAD_INDEX) == GPUOS_FAULT);
   SAYS("'ids' holds index 70000, the limit is 32000");
   step_is_right(program);
 
   puts("explains a stall, then works");
-  CHECK(run(program, -2) == GPUOS_STALL);
-  SAYS("(op 'add' unit 0) waits for counter 0: expected 500, found 250");
+  CHECK(run(program, NO_SIGNAL) == GPUOS_STALL);
+  SAYS("(op 'add' unit 0) waits for counter 0: expected ");
   printf("  %s\n", gpuos_device_error(device));
   step_is_right(program);
 
   puts("explains a kernel that leaves, then works");
-  CHECK(run(program, -4) == GPUOS_DRIVER);
+  CHECK(run(program, GO) == GPUOS_DRIVER);
   SAYS("recorded no fault");
   step_is_right(program);
+}
+
+// ---- residency ----------------------------------------------------------------------------------
+
+static void comes_and_goes(gpuos_program_t *program) {
+  puts("stays after a step, leaves without work, comes back");
+  for (int i = 0; i < 20; i++) {
+    CHECK(run(program, 1) == GPUOS_OK);
+    CHECK(progress(program).resident);
+    result_is_right(program);
+    nap_ms(200);
+    CHECK(!progress(program).resident);
+  }
+  puts("is told steps at the very moment it leaves");
+  for (int i = 0; i < 200; i++) {
+    step_is_right(program);
+    uint64_t pause_ns = 19800000 + (uint64_t)i * 1000; // the linger time is 20 ms
+    nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
+  }
+  puts("leaves when it is told to");
+  step_is_right(program);
+  CHECK(gpuos_quiesce(program, 10 * second_ns) == GPUOS_OK);
+  CHECK(!progress(program).resident);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
+  CHECK(gpuos_quiesce(program, 10 * second_ns) == GPUOS_OK);
+  CHECK(!progress(program).resident);
+  result_is_right(program);
+}
+
+static void queues(gpuos_program_t *program) {
+  puts("runs many steps in a row, and more behind them");
+  uint64_t before = progress(program).steps_done;
+  give(program, 1);
+  for (int i = 0; i < 10; i++) CHECK(gpuos_submit_steps(program, 50) == GPUOS_OK);
+  CHECK(gpuos_program_write(program, "y", &before, 8) == GPUOS_INVALID_ARGUMENT);
+  CHECK(gpuos_wait(program, 30 * second_ns) == GPUOS_OK);
+  CHECK(progress(program).steps_done == before + 500);
+  CHECK(progress(program).steps_submitted - progress(program).steps_done <= 1000);
+  result_is_right(program);
+
+  puts("drops the steps behind a fault");
+  before = progress(program).steps_done;
+  give(program, BAD_INDEX);
+  CHECK(gpuos_submit_steps(program, 5) == GPUOS_OK);
+  nap_ms(20);
+  CHECK(gpuos_submit_steps(program, 5) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_FAULT);
+  CHECK(progress(program).steps_done == before);
+  step_is_right(program);
+  CHECK(progress(program).steps_done == before + 1);
+}
+
+static void makes_way(const char *path, gpuos_program_t *program) {
+  puts("makes way for another program when idle, not when steps run");
+  gpuos_program_t *other;
+  step_is_right(program);
+  CHECK(load(path, good, &other) == GPUOS_OK);
+  step_is_right(other);
+  step_is_right(program);
+  step_is_right(other);
+  CHECK(gpuos_pause(program) == GPUOS_OK);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
+  gpuos_program_t *third;
+  CHECK(load(path, good, &third) == GPUOS_INVALID_ARGUMENT);
+  SAYS("is loaded while no steps run");
+  gpuos_program_destroy(other); // kept until the GPU is free
+  CHECK(gpuos_resume(program) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_OK);
+  CHECK(load(path, good, &third) == GPUOS_OK);
+  step_is_right(third);
+  gpuos_program_destroy(third);
+  step_is_right(program);
+}
+
+// ---- control ------------------------------------------------------------------------------------
+
+static void pauses(gpuos_program_t *program) {
+  puts("pauses steps and lets them go on");
+  give(program, SLOW);
+  for (int i = 0; i < 10; i++) {
+    CHECK(gpuos_submit_steps(program, 3) == GPUOS_OK);
+    nap_ms(1);
+    CHECK(gpuos_pause(program) == GPUOS_OK);
+    nap_ms(20);
+    gpuos_progress_t first = progress(program);
+    CHECK(gpuos_wait(program, second_ns / 100) == GPUOS_TIMEOUT || first.steps_done % 3 == 0);
+    gpuos_progress_t then = progress(program);
+    CHECK(first.steps_done == then.steps_done && first.tiles_done == then.tiles_done);
+    CHECK(gpuos_resume(program) == GPUOS_OK);
+    gpuos_status_t status = gpuos_wait(program, 30 * second_ns);
+    CHECK(status == GPUOS_OK || status == GPUOS_INVALID_ARGUMENT); // had ended before the pause
+    result_is_right(program);
+  }
+  puts("stays paused beyond every limit, and can be aborted then");
+  CHECK(gpuos_pause(program) == GPUOS_OK);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 2 * second_ns) == GPUOS_TIMEOUT); // 0.1 s, and a second of patience
+  gpuos_abort(program);
+  CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_ABORTED);
+  CHECK(gpuos_resume(program) == GPUOS_OK);
+  step_is_right(program);
+}
+
+static void lends(gpuos_program_t *program) {
+  const uint32_t none[8] = {0}, second[8] = {2};
+  uint32_t all[8];
+  gpuos_sm_info_t before, after, first;
+  memset(all, 0xff, sizeof all);
+  puts("waits with no SM lent, works with one, then with all");
+  give(program, 1);
+  CHECK(gpuos_lend(program, none) == GPUOS_OK);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 2 * second_ns) == GPUOS_TIMEOUT);
+  CHECK(gpuos_program_sm(program, 1, &before) == GPUOS_OK);
+  CHECK(strcmp(before.phase, "gone") == 0);
+  CHECK(gpuos_program_sm(program, 0, &first) == GPUOS_OK);
+  CHECK(gpuos_lend(program, second) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_OK);
+  CHECK(gpuos_program_sm(program, 1, &after) == GPUOS_OK);
+  CHECK(after.units_run - before.units_run == 500);
+  CHECK(gpuos_program_sm(program, 0, &after) == GPUOS_OK);
+  CHECK(after.units_run == first.units_run);
+  result_is_right(program);
+  CHECK(gpuos_program_sm(program, 256, &after) == GPUOS_INVALID_ARGUMENT);
+  CHECK(gpuos_lend(program, all) == GPUOS_OK);
+  step_is_right(program);
+
+  puts("computes the same while SMs come and go");
+  give(program, SLOW);
+  CHECK(gpuos_submit_steps(program, 20) == GPUOS_OK);
+  for (uint32_t i = 0; i < 200; i++) {
+    uint32_t some[8] = {i * 0x9e3779b9u, i * 0x85ebca6bu, i * 0xc2b2ae35u, i, i};
+    CHECK(gpuos_lend(program, i % 10 == 0 ? none : some) == GPUOS_OK);
+    nap_ms(1);
+  }
+  CHECK(gpuos_lend(program, all) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 30 * second_ns) == GPUOS_OK);
+  result_is_right(program);
+}
+
+static void *abort_soon(void *program) {
+  nap_ms(20);
+  gpuos_abort(program);
+  return NULL;
 }
 
 static void aborts(gpuos_program_t *program) {
   puts("times out, then aborts, then works");
   for (int i = 0; i < 20; i++) {
-    give(program, -3);
+    give(program, SPIN);
     CHECK(gpuos_submit(program) == GPUOS_OK);
     CHECK(gpuos_wait(program, 0) == GPUOS_TIMEOUT);
     CHECK(gpuos_wait(program, 1000000) == GPUOS_TIMEOUT);
@@ -185,19 +374,109 @@ static void aborts(gpuos_program_t *program) {
   }
   puts("is aborted right after submit");
   for (int i = 0; i < 20; i++) {
-    give(program, -3);
+    give(program, SPIN);
     CHECK(gpuos_submit(program) == GPUOS_OK);
     gpuos_abort(program);
     CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_ABORTED);
   }
   puts("is aborted by another thread during a wait");
   pthread_t thread;
-  give(program, -3);
+  give(program, SPIN);
   CHECK(gpuos_submit(program) == GPUOS_OK);
   pthread_create(&thread, NULL, abort_soon, program);
   CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_ABORTED);
   pthread_join(thread, NULL);
   step_is_right(program);
+  puts("ignores an abort that comes too late");
+  for (int i = 0; i < 20; i++) {
+    uint64_t before = progress(program).steps_done;
+    give(program, 1);
+    CHECK(gpuos_submit(program) == GPUOS_OK);
+    for (int ms = 0; ms < 5000 && progress(program).steps_done == before; ms++) nap_ms(1);
+    gpuos_abort(program);
+    CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_OK);
+    result_is_right(program);
+    step_is_right(program);
+  }
+}
+
+// ---- measuring ----------------------------------------------------------------------------------
+
+static void storms(gpuos_program_t *program) {
+  puts("pauses in storms, and counts them");
+  for (uint32_t count = 20; count < 60; count += 20) {
+    gpuos_storm_t storm = {0};
+    give(program, SLOW);
+    CHECK(gpuos_pause_storm(program, count, 1000, 1000) == GPUOS_OK);
+    CHECK(gpuos_pause_storm(program, count, 1000, 1000) == GPUOS_INVALID_ARGUMENT);
+    for (int i = 0; i < 1000 && storm.done < count; i++) {
+      CHECK(gpuos_submit(program) == GPUOS_OK);
+      CHECK(gpuos_wait(program, 10 * second_ns) == GPUOS_OK);
+      CHECK(gpuos_pause_storm_read(program, &storm) == GPUOS_OK);
+    }
+    uint32_t binned = 0;
+    for (int i = 0; i < 128; i++) binned += storm.bins[i];
+    CHECK(storm.done == count && binned == count);
+    nap_ms(20); // the next kernel does not begin it again
+    step_is_right(program);
+    CHECK(gpuos_pause_storm_read(program, &storm) == GPUOS_OK && storm.done == count);
+  }
+}
+
+static void traces(const char *path) {
+  puts("keeps the last units of every SM, and times all of them");
+  gpuos_device_t *plain = device;
+  gpuos_device_options_t options = {.kind = GPUOS_DEVICE_CUDA, .sm_count = 4, .trace_units = 30};
+  CHECK(gpuos_device_open(&options, &device) == GPUOS_OK);
+  gpuos_program_t *program;
+  CHECK(load(path, good, &program) == GPUOS_OK);
+  if (program == NULL) return;
+  step_is_right(program);
+  give(program, SLOW);
+  CHECK(gpuos_submit_steps(program, 2) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 30 * second_ns) == GPUOS_OK);
+  gpuos_unit_times_t times;
+  CHECK(gpuos_program_op_count(program) == 2);
+  CHECK(gpuos_program_unit_times(program, 1, &times) == GPUOS_OK);
+  CHECK(times.units == 3 * 250 && times.longest_ns >= 200000 && strcmp(times.name, "add") == 0);
+  CHECK(gpuos_program_unit_times(program, 2, &times) == GPUOS_INVALID_ARGUMENT);
+  gpuos_unit_record_t records[64];
+  uint32_t count = 0, all = 0;
+  for (uint32_t sm = 0; sm < 4; sm++) {
+    CHECK(gpuos_program_trace(program, sm, records, 64, &count) == GPUOS_OK);
+    CHECK(count <= 32); // 30, rounded up
+    all += count;
+    for (uint32_t i = 0; i < count; i++) {
+      CHECK(records[i].step >= 1 && records[i].step <= 3);
+      CHECK(records[i].op == records[i].tile / 250);
+      CHECK(i == 0 || records[i].start_ns >= records[i - 1].start_ns + records[i - 1].run_ns);
+    }
+  }
+  CHECK(all >= 64);
+  CHECK(gpuos_program_trace(program, 0, records, 5, &count) == GPUOS_OK && count <= 5);
+  gpuos_program_destroy(program);
+  gpuos_device_close(device);
+  device = plain;
+}
+
+static void one_shots(const char *path) {
+  puts("launches once a step when asked to");
+  gpuos_device_t *plain = device;
+  gpuos_device_options_t options = {
+      .kind = GPUOS_DEVICE_CUDA, .one_shot = true, .wait_limit_us = 100000};
+  CHECK(gpuos_device_open(&options, &device) == GPUOS_OK);
+  gpuos_program_t *program;
+  CHECK(load(path, good, &program) == GPUOS_OK);
+  if (program == NULL) return;
+  for (int i = 0; i < 20; i++) step_is_right(program);
+  CHECK(!progress(program).resident);
+  CHECK(gpuos_submit_steps(program, 2) == GPUOS_INVALID_ARGUMENT);
+  CHECK(run(program, BAD_INDEX) == GPUOS_FAULT);
+  step_is_right(program);
+  CHECK(gpuos_pause_storm(program, 1, 1, 1) == GPUOS_INVALID_ARGUMENT);
+  gpuos_program_destroy(program);
+  gpuos_device_close(device);
+  device = plain;
 }
 
 // ---- load ---------------------------------------------------------------------------------------
@@ -205,15 +484,17 @@ static void aborts(gpuos_program_t *program) {
 static void refusals(const char *path) {
   gpuos_program_t *program;
   puts("refuses another table's device code");
-  CHECK(load(path, (variant_t){32, 4096, 1, 1}, &program) == GPUOS_BAD_ARTEFACT);
+  CHECK(load(path, (variant_t){64, 4096, 1, 1, 1}, &program) == GPUOS_BAD_ARTEFACT);
   SAYS("is not the one the device code was built for");
   puts("refuses what cannot be resident");
-  CHECK(load(path, (variant_t){1024, 4096, 4, 0}, &program) == GPUOS_NOT_RESIDENT);
-  SAYS("workers"); // 132 SMs x 4 are more than 256
-  CHECK(load(path, (variant_t){1024, 300000, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
+  CHECK(load(path, (variant_t){1024, 4096, 32, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
+  SAYS("workers"); // 9 SMs x 32 are more than 256
+  CHECK(load(path, (variant_t){1024, 300000, 1, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
   SAYS("300000 bytes of shared memory");
   puts("refuses an odd launch");
-  CHECK(load(path, (variant_t){33, 0, 1, 0}, &program) == GPUOS_BAD_ARTEFACT);
+  CHECK(load(path, (variant_t){33, 0, 1, 1, 0}, &program) == GPUOS_BAD_ARTEFACT);
+  CHECK(load(path, (variant_t){64, 0, 1, 3, 0}, &program) == GPUOS_BAD_ARTEFACT);
+  SAYS("clusters of 3");
   puts("refuses a bare table");
   gpuos_table_t *table = gos_model_scale(COUNT);
   CHECK(gpuos_program_load(device, table, table->bytes, &program) == GPUOS_WRONG_ARCH);
@@ -224,51 +505,130 @@ static void refusals(const char *path) {
 static void few_sms(const char *path) {
   puts("refuses too many CTAs an SM, with numbers");
   gpuos_device_t *all = device;
-  gpuos_device_options_t options = {.kind = GPUOS_DEVICE_CUDA, .sm_count = 5};
+  gpuos_device_options_t options = {
+      .kind = GPUOS_DEVICE_CUDA, .sm_count = 5, .wait_limit_us = 100000};
   CHECK(gpuos_device_open(&options, &device) == GPUOS_OK);
   gpuos_program_t *program;
-  CHECK(load(path, (variant_t){1024, 4096, 4, 0}, &program) == GPUOS_NOT_RESIDENT);
+  CHECK(load(path, (variant_t){1024, 4096, 4, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
   SAYS("4 CTAs an SM of 1024 threads");
   printf("  %s\n", gpuos_device_error(device));
   puts("runs on five SMs, two CTAs each, beside another program");
-  CHECK(load(path, (variant_t){64, 65536, 2, 0}, &program) == GPUOS_OK);
+  CHECK(load(path, (variant_t){64, 65536, 2, 1, 0}, &program) == GPUOS_OK);
   if (program != NULL) steps(program);
+  gpuos_program_destroy(program);
+  puts("runs on four of five SMs in clusters of two, which are lent together");
+  CHECK(load(path, (variant_t){64, 4096, 1, 2, 0}, &program) == GPUOS_OK);
+  if (program == NULL) return;
+  gpuos_sm_info_t info;
+  CHECK(gpuos_program_sm_group(program) == 2);
+  CHECK(gpuos_program_sm(program, 3, &info) == GPUOS_OK);
+  CHECK(gpuos_program_sm(program, 4, &info) == GPUOS_INVALID_ARGUMENT);
+  step_is_right(program);
+  CHECK(gpuos_lend(program, (const uint32_t[8]){0xd}) == GPUOS_OK); // 0, 2, 3: only 2 and 3 work
+  CHECK(gpuos_quiesce(program, 10 * second_ns) == GPUOS_OK); // units are counted from a launch on
+  step_is_right(program);
+  CHECK(gpuos_program_sm(program, 0, &info) == GPUOS_OK && info.units_run == 0);
+  CHECK(gpuos_program_sm(program, 1, &info) == GPUOS_OK && info.units_run == 0);
   gpuos_program_destroy(program);
   gpuos_device_close(device);
   device = all;
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+static uint64_t clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * second_ns + (uint64_t)now.tv_nsec;
+}
+
+static void never_ends(const char *path) {
+  gpuos_program_t *program, *other;
+  puts("names a unit that never ends, and works again should it end");
+  CHECK(load(path, good, &program) == GPUOS_OK);
+  CHECK(run(program, DEAF) == GPUOS_STALL);
+  SAYS("a unit that never ends");
+  printf("  %s\n", gpuos_device_error(device));
+  CHECK(gpuos_submit(program) == GPUOS_STALL);
+  SAYS("still holds the GPU");
+  CHECK(load(path, good, &other) == GPUOS_STALL);
+  for (int ms = 0; ms < 30000 && gpuos_submit(program) == GPUOS_STALL; ms += 10) nap_ms(10);
+  gpuos_wait(program, 10 * second_ns); // of DEAF again
+  puts("is destroyed and closed in spite of it");
+  uint64_t start_ns = clock_ns();
+  gpuos_program_destroy(program);
+  gpuos_device_close(device);
+  CHECK(clock_ns() - start_ns < 5 * second_ns);
 }
 
 static void ends(const char *path) {
   puts("ends a running step when its program is destroyed");
   gpuos_program_t *program;
   CHECK(load(path, good, &program) == GPUOS_OK);
-  give(program, -3);
+  give(program, SPIN);
   CHECK(gpuos_submit(program) == GPUOS_OK);
   gpuos_program_destroy(program);
-  puts("reports a trap as the driver's error, and still closes");
+  puts("ends a paused one, too");
   CHECK(load(path, good, &program) == GPUOS_OK);
-  CHECK(run(program, -5) == GPUOS_DRIVER);
-  printf("  %s\n", gpuos_device_error(device));
+  give(program, 1);
+  CHECK(gpuos_pause(program) == GPUOS_OK);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
   gpuos_program_destroy(program);
 }
 
-int main(int argc, char **argv) {
-  if (argc != 2) return 2;
-  gpuos_device_options_t options = {.kind = GPUOS_DEVICE_CUDA, .wait_limit_us = 100000};
-  if (gpuos_device_open(&options, &device) != GPUOS_OK) {
-    puts(gpuos_device_error(device));
-    return 2;
-  }
+static void traps(const char *path) {
+  puts("reports a trap as the driver's error, and still closes");
   gpuos_program_t *program;
-  CHECK(load(argv[1], good, &program) == GPUOS_OK);
-  if (program == NULL) return 1;
-  steps(program);
-  aborts(program);
-  refusals(argv[1]);
-  few_sms(argv[1]);
+  CHECK(load(path, good, &program) == GPUOS_OK);
+  CHECK(run(program, TRAP) == GPUOS_DRIVER);
+  printf("  %s\n", gpuos_device_error(device));
+  CHECK(gpuos_submit(program) == GPUOS_DRIVER);
   gpuos_program_destroy(program);
-  ends(argv[1]);
   gpuos_device_close(device);
+}
+
+static void open_device(void) {
+  gpuos_device_options_t options = {
+      .kind = GPUOS_DEVICE_CUDA, .wait_limit_us = 100000, .linger_us = 20000};
+  if (gpuos_device_open(&options, &device) == GPUOS_OK) return;
+  puts(gpuos_device_error(device));
+  exit(2);
+}
+
+static void all(const char *path) {
+  gpuos_program_t *program;
+  CHECK(load(path, good, &program) == GPUOS_OK);
+  if (program == NULL) return;
+  steps(program);
+  comes_and_goes(program);
+  queues(program);
+  pauses(program);
+  lends(program);
+  aborts(program);
+  storms(program);
+  makes_way(path, program);
+  refusals(path);
+  few_sms(path);
+  traces(path);
+  one_shots(path);
+  gpuos_program_destroy(program);
+  ends(path);
+}
+
+// A trap, or a unit that never ends, is the last that a process does with a GPU: "trap" and "never"
+// behind the file run these alone.
+int main(int argc, char **argv) {
+  if (argc != 2 && argc != 3) return 2;
+  const char *last = argc == 3 ? argv[2] : "";
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  open_device();
+  if (strcmp(last, "trap") == 0)
+    traps(argv[1]);
+  else if (strcmp(last, "never") == 0)
+    never_ends(argv[1]);
+  else
+    all(argv[1]), gpuos_device_close(device);
   printf("%d failures\n", failures);
-  return failures != 0;
+  fflush(stdout);
+  _Exit(failures != 0); // the driver might wait for the unit that never ends
 }

@@ -122,7 +122,7 @@ gpuos_status_t fixture_run(fixture_t *f, uint32_t sm_count, uint64_t seed, bool 
   options.take_back = take_back;
   gos_cpu_t *cpu = gos_cpu_create(f->table, f->buffers, &options);
   if (cpu == NULL) abort();
-  gos_cpu_submit(cpu);
+  gos_cpu_submit(cpu, 1);
   gpuos_status_t status = gos_cpu_wait(cpu, UINT64_MAX);
   gos_cpu_destroy(cpu);
   return status;

@@ -204,13 +204,56 @@ Test(step, names_the_first_tensor_never_given) {
   close_all(program, device);
 }
 
-Test(step, is_one_at_a_time) {
+static gpuos_progress_t progress(gpuos_program_t *program) {
+  gpuos_progress_t p;
+  cr_assert_eq(gpuos_program_progress(program, &p), GPUOS_OK);
+  return p;
+}
+
+Test(step, queues_behind_the_one_that_runs) {
+  for (uint64_t seed = 0; seed < 5; seed++) {
+    gpuos_device_t *device = open_cpu(seed);
+    gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+    give_all(program);
+    cr_expect_eq(gpuos_submit_steps(program, 0), GPUOS_INVALID_ARGUMENT);
+    for (uint32_t count = 1; count < 20; count++)
+      cr_assert_eq(gpuos_submit_steps(program, count), GPUOS_OK);
+    cr_assert_eq(gpuos_wait(program, 10 * second_ns), GPUOS_OK, "%s", gpuos_device_error(device));
+    cr_expect_eq(progress(program).steps_submitted, 190);
+    cr_expect_eq(progress(program).steps_done, 190);
+    cr_expect_eq(progress(program).tiles_done, 0);
+    cr_expect_eq(progress(program).tiles, 6);
+    cr_expect_eq(gpuos_quiesce(program, 0), GPUOS_OK);
+    expect_result(program);
+    close_all(program, device);
+  }
+}
+
+// An aborted step takes those behind it along; a new one is whole.
+Test(step, drops_what_is_queued_behind_an_abort) {
+  gpuos_device_t *device = open_cpu(0);
+  gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+  give_all(program);
+  gpuos_pause(program);
+  cr_assert_eq(gpuos_submit_steps(program, 7), GPUOS_OK);
+  gpuos_abort(program);
+  cr_assert_eq(gpuos_wait(program, 10 * second_ns), GPUOS_ABORTED);
+  cr_expect_eq(progress(program).steps_submitted, 7);
+  cr_expect_eq(progress(program).steps_done, 0);
+  gpuos_resume(program);
+  cr_assert_eq(gpuos_submit(program), GPUOS_OK);
+  cr_assert_eq(gpuos_quiesce(program, 10 * second_ns), GPUOS_OK);
+  cr_expect_eq(progress(program).steps_done, 1);
+  expect_result(program);
+  close_all(program, device);
+}
+
+Test(step, refuses_copies_while_it_runs) {
   gpuos_device_t *device = open_cpu(0);
   gpuos_program_t *program = load(device, gos_model_scale(COUNT));
   give_all(program);
   cr_expect_eq(gpuos_wait(program, 0), GPUOS_INVALID_ARGUMENT);
   cr_assert_eq(gpuos_submit(program), GPUOS_OK);
-  cr_expect_eq(gpuos_submit(program), GPUOS_INVALID_ARGUMENT);
   float y[COUNT];
   cr_expect_eq(gpuos_program_read(program, "y", y, sizeof y), GPUOS_INVALID_ARGUMENT);
   cr_expect_eq(gpuos_program_bind_safetensors(program, "w"), GPUOS_INVALID_ARGUMENT);
@@ -258,6 +301,86 @@ Test(step, ends_when_its_program_is_destroyed) {
     close_all(program, device);
   }
 }
+
+// ---- control ------------------------------------------------------------------------------------
+
+static const uint32_t none[8] = {0}, second[8] = {2},
+                      every[8] = {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u};
+
+Test(control, a_pause_holds_a_step_and_outlasts_it) {
+  for (uint64_t seed = 0; seed < 4; seed++) {
+    gpuos_device_t *device = open_cpu(seed);
+    gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+    give_all(program);
+    for (int i = 0; i < 3; i++) {
+      cr_assert_eq(gpuos_pause(program), GPUOS_OK);
+      cr_assert_eq(gpuos_submit(program), GPUOS_OK);
+      cr_expect_eq(gpuos_wait(program, second_ns / 100), GPUOS_TIMEOUT);
+      cr_expect_eq(progress(program).tiles_done, 0);
+      cr_assert_eq(gpuos_resume(program), GPUOS_OK);
+      cr_assert_eq(gpuos_wait(program, 10 * second_ns), GPUOS_OK);
+      expect_result(program);
+    }
+    close_all(program, device);
+  }
+}
+
+Test(control, steps_wait_until_an_sm_is_lent) {
+  for (uint64_t seed = 0; seed < 4; seed++) {
+    gpuos_device_t *device = open_cpu(seed);
+    gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+    gpuos_sm_info_t info;
+    give_all(program);
+    cr_assert_eq(gpuos_lend(program, none), GPUOS_OK);
+    cr_assert_eq(gpuos_submit_steps(program, 2), GPUOS_OK);
+    cr_expect_eq(gpuos_wait(program, second_ns / 100), GPUOS_TIMEOUT);
+    cr_assert_eq(gpuos_lend(program, second), GPUOS_OK);
+    cr_assert_eq(gpuos_wait(program, 10 * second_ns), GPUOS_OK);
+    expect_result(program);
+    for (uint32_t sm = 0; sm < 3; sm++) {
+      cr_assert_eq(gpuos_program_sm(program, sm, &info), GPUOS_OK);
+      cr_expect_eq(info.units_run, sm == 1 ? 12 : 0);
+      cr_expect_eq(info.smid, sm);
+    }
+    cr_assert_eq(gpuos_lend(program, every), GPUOS_OK);
+    cr_assert_eq(gpuos_submit(program), GPUOS_OK);
+    cr_assert_eq(gpuos_wait(program, 10 * second_ns), GPUOS_OK);
+    expect_result(program);
+    close_all(program, device);
+  }
+}
+
+Test(control, explains_wrong_arguments) {
+  gpuos_device_t *device = open_cpu(0);
+  gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+  gpuos_sm_info_t info;
+  cr_expect_eq(gpuos_program_sm_group(program), 1);
+  cr_expect_eq(gpuos_program_sm(program, 3, &info), GPUOS_INVALID_ARGUMENT);
+  cr_expect_str_eq(gpuos_device_error(device), "SM 3 asked for, the program has 3");
+  cr_expect_eq(gpuos_lend(program, NULL), GPUOS_INVALID_ARGUMENT);
+  cr_expect_eq(gpuos_program_progress(program, NULL), GPUOS_INVALID_ARGUMENT);
+  cr_expect_eq(gpuos_pause(NULL), GPUOS_INVALID_ARGUMENT);
+  close_all(program, device);
+}
+
+Test(control, measures_nothing_on_the_cpu) {
+  gpuos_device_t *device = open_cpu(0);
+  gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+  gpuos_storm_t storm;
+  gpuos_unit_times_t times;
+  gpuos_unit_record_t record;
+  uint32_t count;
+  cr_expect_eq(gpuos_pause_storm(program, 1, 1, 1), GPUOS_INVALID_ARGUMENT);
+  cr_expect_str_eq(gpuos_device_error(device), "pause storms are for the CUDA device");
+  cr_expect_eq(gpuos_pause_storm_read(program, &storm), GPUOS_INVALID_ARGUMENT);
+  cr_expect_eq(gpuos_program_unit_times(program, 0, &times), GPUOS_INVALID_ARGUMENT);
+  cr_expect_str_eq(gpuos_device_error(device), "unit times are for the CUDA device");
+  cr_expect_eq(gpuos_program_trace(program, 0, &record, 1, &count), GPUOS_INVALID_ARGUMENT);
+  cr_expect_eq(gpuos_program_op_count(program), 2);
+  close_all(program, device);
+}
+
+// ---- faults -------------------------------------------------------------------------------------
 
 Test(step, names_operator_and_index_of_a_fault_and_recovers) {
   gpuos_device_t *device = open_cpu(0);

@@ -132,7 +132,7 @@ Test(artefact, tells_another_version_from_damage) {
   gos_artefact_t found;
   table->version = GPUOS_ABI_VERSION + 1;
   cr_assert_eq(find(table, table->bytes, &found), GPUOS_BAD_VERSION);
-  cr_assert_not_null(strstr(error.text, "version 2"), "%s", error.text);
+  cr_assert_not_null(strstr(error.text, "version 3"), "%s", error.text);
   free(table);
 }
 

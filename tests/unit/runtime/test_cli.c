@@ -136,6 +136,31 @@ Test(cli, says_what_was_never_given) {
   expect_stderr("gpuos: error: step: input 'token' was never given; write it first [NOT_BOUND]\n");
 }
 
+Test(cli, parses_masks_from_the_last_digit) {
+  uint32_t mask[8];
+  cr_assert(gos_parse_mask("--sms-mask", "0x1F", mask));
+  cr_expect_eq(mask[0], 0x1f);
+  cr_assert(gos_parse_mask("--sms-mask", "a00000003", mask));
+  cr_expect_eq(mask[0], 3);
+  cr_expect_eq(mask[1], 10);
+  cr_expect_not(gos_parse_mask("--sms-mask", "", mask));
+  cr_expect_not(gos_parse_mask("--sms-mask", "12g", mask));
+}
+
+// On random data; ids of 0 are in every table.
+Test(cli, benches_without_weights) {
+  char *arguments[] = {artefact, "--steps=100", "--device=cpu"};
+  cr_expect_eq(gos_cli_bench(3, arguments), GOS_EXIT_OK);
+  char *storm[] = {artefact, "--pause-storm=3", "--one-shot"};
+  cr_expect_eq(gos_cli_bench(3, storm), GOS_EXIT_USAGE);
+  cr_expect_eq(gos_cli_bench(0, arguments), GOS_EXIT_USAGE);
+}
+
+Test(cli, traces_need_a_file_to_write) {
+  char *arguments[] = {artefact};
+  cr_expect_eq(gos_cli_trace(1, arguments), GOS_EXIT_USAGE);
+}
+
 Test(cli, checks) {
   char *good[] = {artefact}, *bad[] = {weights};
   cr_expect_eq(gos_cli_check(1, good), GOS_EXIT_OK);

@@ -206,7 +206,7 @@ Test(cpu_attention, paged_and_split_agrees_with_double_precision) {
 
 static void expect_fault(fixture_t *f, gpuos_as_t as, int32_t index, uint32_t limit) {
   gos_cpu_t *cpu = gos_cpu_create(f->table, f->buffers, &(gos_cpu_options_t){.sm_count = 2});
-  gos_cpu_submit(cpu);
+  gos_cpu_submit(cpu, 1);
   cr_expect_eq(gos_cpu_wait(cpu, UINT64_MAX), GPUOS_FAULT);
   const gpuos_control_t *c = gos_cpu_control(cpu);
   cr_expect_eq(c->fault, GPUOS_FAULT_INDEX);

@@ -21,7 +21,7 @@ static gos_cpu_t *open_cpu(const chain_t *chain, uint32_t sm_count, uint64_t see
 
 static void step(chain_t *chain, gos_cpu_t *cpu, uint8_t out[CHAIN_BYTES]) {
   chain_clear(chain);
-  gos_cpu_submit(cpu);
+  gos_cpu_submit(cpu, 1);
   cr_assert_eq(gos_cpu_wait(cpu, 20 * SECONDS), GPUOS_OK);
   chain_take(chain, out);
 }
@@ -70,8 +70,8 @@ Test(cpu_protocol, epochs_wrap) {
   in_order(&chain, want);
   gos_cpu_t *cpu = open_cpu(&chain, 3, 5, true);
   gpuos_control_t *control = (gpuos_control_t *)(void *)gos_cpu_control(cpu);
-  control->epoch = UINT32_MAX - 3;
-  gos_cpu_submit(cpu); // an aborted step leaves the counters where this epoch wants them
+  control->ticket = (uint64_t)(UINT32_MAX - 3) << 32;
+  gos_cpu_submit(cpu, 1); // an aborted step leaves the counters where this epoch wants them
   gos_cpu_abort(cpu);
   cr_assert_eq(gos_cpu_wait(cpu, SECONDS), GPUOS_ABORTED);
   for (int steps = 0; steps < 6; steps++) expect_bits(&chain, cpu, want);
@@ -95,15 +95,15 @@ static gpuos_table_t *drop_signal(const chain_t *chain, uint32_t *out_first_wait
 // Each of the 4 SMs waits with a tile of its own, from `first` on; any of them may be the first to
 // find its time up.
 static void expect_stall(gos_cpu_t *cpu, uint32_t first) {
-  gos_cpu_submit(cpu);
+  gos_cpu_submit(cpu, 1);
   cr_assert_eq(gos_cpu_wait(cpu, 20 * SECONDS), GPUOS_STALL);
   const gpuos_control_t *c = gos_cpu_control(cpu);
   cr_expect_eq(c->fault, GPUOS_FAULT_STALL);
   cr_expect_lt(c->fault_sm, 4);
   cr_expect(c->fault_tile >= first && c->fault_tile < first + 4, "tile %u", c->fault_tile);
   cr_expect_eq(c->fault_a, 3, "counter %u", c->fault_a);
-  cr_expect_eq(c->fault_b, 3 * c->epoch);
-  cr_expect_eq(c->fault_c, 3 * c->epoch - 1);
+  cr_expect_eq(c->fault_b, 3 * (uint32_t)(c->ticket >> 32));
+  cr_expect_eq(c->fault_c, 3 * (uint32_t)(c->ticket >> 32) - 1);
 }
 
 Test(cpu_protocol, lost_signal_is_a_stall_with_its_cause) {
@@ -135,7 +135,7 @@ static void *abort_soon(void *cpu) {
 static gos_cpu_t *start_held(const chain_t *chain, uint64_t seed) {
   gos_cpu_t *cpu = open_cpu(chain, 4, seed, false);
   for (uint32_t s = 0; s < 4; s++) gos_cpu_set_lent(cpu, s, false);
-  gos_cpu_submit(cpu);
+  gos_cpu_submit(cpu, 1);
   cr_assert_eq(gos_cpu_wait(cpu, 0), GPUOS_TIMEOUT);
   cr_assert_eq(gos_cpu_wait(cpu, SECONDS / 100), GPUOS_TIMEOUT);
   return cpu;
@@ -206,7 +206,7 @@ static hand_t *make_hand(void) {
   hand_t *h = aligned_alloc(64, (sizeof *h + 63) / 64 * 64);
   memset(h, 0, sizeof *h);
   h->chain = chain_make();
-  h->control.epoch = 1, h->control.sm_lent[0] = 3, h->control.wait_limit_us = 1000000;
+  h->control.ticket = UINT64_C(1) << 32, h->control.sm_lent[0] = 3, h->control.wait_limit_us = 1000000;
   h->shared =
       (gos_protocol_t){h->chain.f.table, h->chain.f.buffers, &h->control, h->counters, h->reports,
                        h->parks,         2 * HAND_SMS,       h->area,     256};
@@ -253,7 +253,7 @@ Test(cpu_protocol, parked_tile_is_taken_up_before_a_ticket) {
   times(&h->sms[1], 1, GOS_SM_MOVED);
   cr_expect_eq(h->sms[1].running, 0);
   cr_expect_eq(h->sms[1].slice, 3);
-  cr_expect_eq(h->control.ticket, 1);
+  cr_expect_eq(h->control.ticket, (UINT64_C(1) << 32) + 1);
   cr_expect_eq(h->parks[0].state, GPUOS_PARK_FREE);
   free_hand(h);
 }

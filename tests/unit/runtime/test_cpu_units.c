@@ -312,7 +312,7 @@ Test(cpu_embedding, id_outside_the_table_is_a_fault) {
     gos_tables_add_tiles(f.tables, 0, 0, GPUOS_NONE);
     fixture_finish(&f);
     gos_cpu_t *cpu = gos_cpu_create(f.table, f.buffers, &(gos_cpu_options_t){.sm_count = 3});
-    gos_cpu_submit(cpu);
+    gos_cpu_submit(cpu, 1);
     cr_expect_eq(gos_cpu_wait(cpu, UINT64_MAX), GPUOS_FAULT);
     const gpuos_control_t *c = gos_cpu_control(cpu);
     cr_expect_eq(c->fault, GPUOS_FAULT_INDEX);
@@ -322,7 +322,7 @@ Test(cpu_embedding, id_outside_the_table_is_a_fault) {
     cr_expect_eq(c->fault_tile / 3, 1); // the second block of rows
     ids[3] = 5;
     fixture_set_i32(&f, 1, ids, IDS);
-    gos_cpu_submit(cpu);
+    gos_cpu_submit(cpu, 1);
     cr_expect_eq(gos_cpu_wait(cpu, UINT64_MAX), GPUOS_OK);
     gos_cpu_destroy(cpu);
     fixture_free(&f);

@@ -1,0 +1,399 @@
+// matmul_wgmma.cuh: MATMUL on sm_90a, one tile: acc_j = X W_j^T over all of k, then the expression.
+//
+// The loader fills a ring of stages by bulk copies (load); two warpgroups, 64 rows each, multiply and
+// write their results through shared memory by bulk copies, in whole lines (run). A pair of CTAs that have the same columns share W: each copies half of it
+// into both. k goes through the slices without a break: between two of them the loader may stop,
+// and the accumulators are put down.
+//
+// U, the generated instantiation, has operands x, w0, w1, out, inputs; TILE_N, 128 or 256; X_ELEM,
+// W_ELEM, the formats; STORED: OUT can be written by bulk copies; of(acc, in), the expression.
+#pragma once
+#include "ring.cuh"
+
+template <class U> struct gpuos_matmul_wgmma {
+  using x = typename U::x;
+  using w0 = typename U::w0;
+  using w1 = typename U::w1;
+  using out = typename U::out;
+  using inputs = typename U::inputs;
+
+  enum {
+    COUNT = w1::PRESENT ? 2 : 1,
+    // Accumulators, of 64 x TILE_N each: 128 registers at most. One instruction of 256 columns takes a
+    // tenth less of the shared memory's bandwidth, which is what bounds a step, than two of 128.
+    SETS = COUNT,
+    ACCS = U::TILE_N / 2,
+    TILE_M = 128,
+    ROW_BYTES = 128, // of k in a stage
+    STEP_K = ROW_BYTES / x::BYTES,
+    X_BYTES = TILE_M * ROW_BYTES,
+    W_BYTES = U::TILE_N * ROW_BYTES, // of each of COUNT
+    STEP_BYTES = X_BYTES + COUNT * W_BYTES,
+    // Results pass through shared memory in runs of columns.
+    PASS_COLS = out::BYTES == 4 ? 64 : 128,
+    PASSES = U::TILE_N / PASS_COLS,
+    BOX_COLS = ROW_BYTES / out::BYTES,
+    BOX_BYTES = 64 * ROW_BYTES,
+    STORED = U::STORED,
+    BULK = 1,
+    SMEM_BYTES = GPUOS_RING_SMEM,
+  };
+  static_assert(SETS * ACCS <= 128, "accumulators");
+  static_assert(STEP_BYTES <= GPUOS_STAGE_BYTES, "a step fits in a stage");
+
+  GPUOS_DEVICE uint32_t steps(const gpuos_slot &slot) {
+    return (slot.op.extent[3] + STEP_K - 1) / STEP_K;
+  }
+  GPUOS_DEVICE uint32_t slice_steps(const gpuos_slot &slot) {
+    const uint32_t slice = slot.op.slice;
+    return slice == 0 ? steps(slot) : slice / STEP_K;
+  }
+
+  // ---- load: one thread -------------------------------------------------------------------------
+
+  // Where the tile's operands are; in registers, because the loop that uses it clobbers memory.
+  struct source {
+    uint64_t x, w0, w1; // tensor maps
+    uint32_t m, n, x_batch, w_batch;
+    uint32_t half; // of W, in rows, that this CTA copies into both
+  };
+  enum { HALF = U::TILE_N / 2 };
+
+  GPUOS_DEVICE source make_source(const gpuos_loader &loader) {
+    const gpuos_slot &slot = *loader.slot;
+    source s = {gpuos_map_of<x>(loader), gpuos_map_of<w0>(loader), 0};
+    if constexpr (COUNT == 2) s.w1 = gpuos_map_of<w1>(loader);
+    s.m = slot.box.lo[1], s.n = slot.box.lo[2];
+    s.x_batch = x::MOVES & 1 ? slot.box.lo[0] : 0;
+    s.w_batch = w0::MOVES & 1 ? slot.box.lo[0] : 0;
+    s.half = loader.cta->rank * HALF;
+    return s;
+  }
+
+  template <bool PAIR>
+  GPUOS_DEVICE void load_w(const source &s, uint64_t map, uint32_t to, uint32_t full, uint32_t k) {
+    if constexpr (PAIR) {
+      cp_async_bulk_tensor_multicast(to + s.half * ROW_BYTES, map, full, k, s.n + s.half, s.w_batch,
+                                     3);
+    } else {
+      cp_async_bulk_tensor_load(to, map, full, k, s.n, s.w_batch);
+      cp_async_bulk_tensor_load(to + HALF * ROW_BYTES, map, full, k, s.n + HALF, s.w_batch);
+    }
+  }
+
+  // Steps from `step` to `end`. What it does for each step decides how fast the whole tile is, since
+  // one thread does it. False: stop.
+  template <bool PAIR>
+  GPUOS_DEVICE bool load_steps(gpuos_loader &loader, const source &s, uint32_t step, uint32_t end) {
+    const gpuos_ring_at at = gpuos_find_ring(loader);
+    uint32_t k = step * STEP_K, hold = 0;
+    for (; step < end; step++, k += STEP_K) {
+      uint32_t full, to;
+      if (!gpuos_enter_stage(loader, at, STEP_BYTES, hold, full, to)) return false;
+      hold = ld_relaxed_shared(&loader.cta->hold);
+      cp_async_bulk_tensor_load(to, s.x, full, k, s.m, s.x_batch);
+      load_w<PAIR>(s, s.w0, to + X_BYTES, full, k);
+      if constexpr (COUNT == 2) load_w<PAIR>(s, s.w1, to + X_BYTES + W_BYTES, full, k);
+      loader.ring.next();
+    }
+    return true;
+  }
+
+  template <bool PAIR> GPUOS_DEVICE void load_all(gpuos_loader &loader, const source &s) {
+    const gpuos_slot &slot = *loader.slot;
+    const uint32_t count = steps(slot), per_slice = slice_steps(slot);
+    const uint32_t want = count > GPUOS_WANT_STEPS ? count - GPUOS_WANT_STEPS : 0;
+    uint32_t slice = slot.slice, step = slice * per_slice, slice_end = step + per_slice;
+    while (step < count) {
+      if (step == slice_end) {
+        if (gpuos_stop_before(loader, ++slice)) return;
+        slice_end += per_slice;
+      }
+      if (step >= want) gpuos_want_next(loader);
+      uint32_t end = step < want ? want : count;
+      if (end > slice_end) end = slice_end;
+      if (!load_steps<PAIR>(loader, s, step, end)) return;
+      step = end;
+    }
+  }
+
+  GPUOS_DEVICE void load(gpuos_loader &loader) {
+    if (!elect_sync(1)) return; // it is lane 0 alone that calls
+    const source s = make_source(loader);
+    if (loader.slot->pair)
+      load_all<true>(loader, s);
+    else
+      load_all<false>(loader, s);
+  }
+
+  // ---- multiply: a warpgroup --------------------------------------------------------------------
+
+  // K-major, 128-byte swizzle, groups of 8 rows 1024 bytes apart (PTX ISA, "Matrix Descriptor").
+  GPUOS_DEVICE uint64_t descriptor(uint32_t address) {
+    return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+  }
+
+  GPUOS_DEVICE void mma(float (&d)[ACCS], uint64_t a, uint64_t b) {
+    if constexpr (U::X_ELEM == GPUOS_BF16)
+      wgmma_bf16(d, a, b);
+    else if constexpr (U::X_ELEM == GPUOS_F16)
+      wgmma_f16(d, a, b);
+    else if constexpr (U::X_ELEM == GPUOS_E4M3 && U::W_ELEM == GPUOS_E4M3)
+      wgmma_e4m3_e4m3(d, a, b);
+    else if constexpr (U::X_ELEM == GPUOS_E4M3)
+      wgmma_e4m3_e5m2(d, a, b);
+    else if constexpr (U::W_ELEM == GPUOS_E4M3)
+      wgmma_e5m2_e4m3(d, a, b);
+    else
+      wgmma_e5m2_e5m2(d, a, b);
+  }
+
+  // One step: 128 bytes of k in four instructions a set; 32 bytes are 2 in descriptor units.
+  GPUOS_DEVICE void multiply(float (&d)[SETS][ACCS], uint32_t stage, uint32_t group) {
+    const uint64_t a = descriptor(stage + group * 64 * ROW_BYTES), b = descriptor(stage + X_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+      for (int s = 0; s < SETS; s++)
+        mma(d[s], a + 2 * k, b + 2 * k + (s * W_BYTES >> 4));
+    wgmma_commit_group();
+  }
+
+  // From slot.slice to the end; false: the loader stopped before slot.stop_slice, or for good.
+  GPUOS_DEVICE bool multiply_all(const gpuos_ctx &ctx, gpuos_worker &worker, float (&d)[SETS][ACCS]) {
+    const gpuos_slot &slot = *ctx.slot;
+    const uint32_t count = steps(slot), per_slice = slice_steps(slot), group = gpuos_group();
+    const uint32_t first = slot.slice * per_slice;
+    const gpuos_leaver leaver = gpuos_make_leaver(ctx);
+    uint32_t slice = slot.slice, slice_end = first + per_slice, step = first, hold = 0;
+    for (; step < count; step++) {
+      if (step == slice_end) {
+        if (gpuos_thread() == 0) gpuos_end_unit(*ctx.cta, slot, slice);
+        slice++, slice_end += per_slice;
+      }
+      if (!gpuos_await_stage(ctx, worker, slice, hold)) break;
+      multiply(d, gpuos_stage(ctx.smem, worker.ring.stage), group);
+      hold = ld_relaxed_shared(&ctx.cta->hold);
+      // The stage before this one is free once its instructions are over; this one's stay under way.
+      wgmma_wait_group<1>();
+      if (step > first) leaver.leave(worker.ring.before());
+      worker.ring.next();
+    }
+    wgmma_wait_group<0>();
+#pragma unroll
+    for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
+    if (step > first) leaver.leave(worker.ring.before());
+    return step == count;
+  }
+
+  // ---- park -------------------------------------------------------------------------------------
+
+  GPUOS_DEVICE float4 *park_at(const gpuos_ctx &ctx, uint32_t slot) {
+    const gpuos_table_t *table = (const gpuos_table_t *)ctx.cta->args.table;
+    return (float4 *)(ctx.cta->args.park_area + (uint64_t)slot * table->park_bytes) + gpuos_thread();
+  }
+
+  GPUOS_DEVICE void park(const gpuos_ctx &ctx, const float (&d)[SETS][ACCS]) {
+    float4 *to = park_at(ctx, ctx.slot->park);
+#pragma unroll
+    for (int s = 0; s < SETS; s++)
+#pragma unroll
+      for (int i = 0; i < ACCS; i += 4, to += GPUOS_THREADS)
+        *to = make_float4(d[s][i], d[s][i + 1], d[s][i + 2], d[s][i + 3]);
+    gpuos_barrier();
+    if (gpuos_thread() == 0)
+      gpuos_fill_slot(*ctx.cta, ctx.slot->park, ctx.slot->number, ctx.slot->stop_slice);
+  }
+
+  // Zeros, or what was parked. Without a branch: ptxas serialises matrix instructions when it finds
+  // two ways to their accumulators.
+  GPUOS_DEVICE void begin(const gpuos_ctx &ctx, float (&d)[SETS][ACCS]) {
+    const bool parked = ctx.slot->slice > 0;
+    const float4 *from = park_at(ctx, ctx.slot->resume);
+#pragma unroll
+    for (int s = 0; s < SETS; s++)
+#pragma unroll
+      for (int i = 0; i < ACCS; i += 4, from += GPUOS_THREADS) {
+        d[s][i] = d[s][i + 1] = d[s][i + 2] = d[s][i + 3] = 0.0f;
+        ld_global_cg_v4_f32_if(parked, &d[s][i], from);
+      }
+#pragma unroll
+    for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
+    if (!parked) return;
+    gpuos_barrier();
+    if (gpuos_thread() == 0) gpuos_free_slot(*ctx.cta, ctx.slot->resume);
+  }
+
+  // ---- epilogue ---------------------------------------------------------------------------------
+
+  enum { MOVES_M = 1 << 1, MOVES_N = 1 << 2, MOVES_MN = MOVES_M | MOVES_N };
+
+  // This thread's two rows: inputs that no column changes.
+  struct rows {
+    uint32_t at[2]; // in the tile
+    float in[2][inputs::ROOM];
+  };
+
+  GPUOS_DEVICE bool row_inside(const gpuos_ctx &ctx, const rows &r, int i) {
+    return r.at[i] < ctx.slot->box.n[1];
+  }
+
+  GPUOS_DEVICE void make_point(const gpuos_ctx &ctx, uint32_t row, uint32_t col,
+                               uint32_t (&point)[GPUOS_DIMS]) {
+    const gpuos_box_t &box = ctx.slot->box;
+    point[0] = box.lo[0], point[1] = box.lo[1] + row, point[2] = box.lo[2] + col, point[3] = 0;
+  }
+
+  GPUOS_DEVICE rows make_rows(const gpuos_ctx &ctx) {
+    rows r;
+    const uint32_t warp = gpuos_thread() / 32, lane = gpuos_thread() % 32;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      uint32_t point[GPUOS_DIMS];
+      r.at[i] = warp * 16 + lane / 4 + 8 * i;
+      make_point(ctx, row_inside(ctx, r, i) ? r.at[i] : 0, 0, point);
+      inputs::template load_moving<MOVES_MN, 0>(ctx, point, r.in[i]);
+      inputs::template load_moving<MOVES_MN, MOVES_M>(ctx, point, r.in[i]);
+    }
+    return r;
+  }
+
+  // The expression at columns col and col + 1 of both rows; v: row by row. Accumulators of the second
+  // set are another weight's.
+  GPUOS_DEVICE void apply(const gpuos_ctx &ctx, const rows &r, uint32_t col, const float *acc0,
+                          const float *acc1, float (&v)[4]) {
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      uint32_t point[GPUOS_DIMS];
+      float by_col[inputs::ROOM];
+      const bool col_inside = col + c < ctx.slot->box.n[2];
+      make_point(ctx, 0, col_inside ? col + c : 0, point);
+      inputs::template load_moving<MOVES_MN, MOVES_N>(ctx, point, by_col);
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        float in[inputs::ROOM], by_both[inputs::ROOM];
+        const bool inside = col_inside && row_inside(ctx, r, i);
+        make_point(ctx, inside ? r.at[i] : 0, inside ? col + c : 0, point);
+        inputs::template load_moving<MOVES_MN, MOVES_MN>(ctx, point, by_both);
+        inputs::template choose<MOVES_MN>(r.in[i], by_col, by_both, in);
+        const float acc[2] = {acc0[2 * i + c], COUNT == 2 ? acc1[2 * i + c] : 0.0f};
+        v[2 * i + c] = U::of(acc, in);
+      }
+    }
+  }
+
+  // ---- through shared memory --------------------------------------------------------------------
+
+  // Byte `byte` of a row, as the bulk copy expects it: boxes of 64 rows of 128 bytes, swizzled.
+  GPUOS_DEVICE uint32_t result_at(uint32_t base, uint32_t row, uint32_t byte) {
+    return base + byte / ROW_BYTES * BOX_BYTES + row * ROW_BYTES +
+           ((byte % ROW_BYTES / 16) ^ (row & 7)) * 16 + byte % 16;
+  }
+
+  // Four values of 8 columns each: col of this thread's two rows, and 8 columns further.
+  GPUOS_DEVICE void share(uint32_t base, uint32_t col, const float (&a)[4], const float (&b)[4]) {
+    const uint32_t warp = gpuos_thread() / 32 % 4, lane = gpuos_thread() % 32;
+    if constexpr (out::BYTES == 2) {
+      const uint32_t words[4] = {
+          gpuos_format<out::DTYPE>::narrow(a), gpuos_format<out::DTYPE>::narrow(a + 2),
+          gpuos_format<out::DTYPE>::narrow(b), gpuos_format<out::DTYPE>::narrow(b + 2)};
+      const uint32_t row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
+      stmatrix_x4(result_at(base, row, (col + lane / 16 * 8) * 2), words);
+    } else {
+      const uint32_t row = warp * 16 + lane / 4;
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        share_two(result_at(base, row + 8 * i, (col + lane % 4 * 2) * out::BYTES), a + 2 * i);
+        share_two(result_at(base, row + 8 * i, (col + 8 + lane % 4 * 2) * out::BYTES), b + 2 * i);
+      }
+    }
+  }
+
+  GPUOS_DEVICE void share_two(uint32_t at, const float *v) {
+    void *to = __cvta_shared_to_generic(at);
+    const float four[4] = {v[0], v[1], 0.0f, 0.0f};
+    if constexpr (out::BYTES == 4)
+      *(uint2 *)to = make_uint2(gpuos_format<out::DTYPE>::narrow(v),
+                                gpuos_format<out::DTYPE>::narrow(v + 1));
+    else
+      *(uint16_t *)to = (uint16_t)gpuos_format<out::DTYPE>::narrow(four);
+  }
+
+  GPUOS_DEVICE void store_direct(const gpuos_ctx &ctx, const rows &r, uint32_t col,
+                                 const float (&v)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        uint32_t point[GPUOS_DIMS];
+        const float one[1] = {v[2 * i + c]};
+        make_point(ctx, r.at[i], col + c, point);
+        if (row_inside(ctx, r, i) && col + c < ctx.slot->box.n[2])
+          out::template store<1>(ctx, point, one);
+      }
+  }
+
+  // Columns first.. of the tile, PASS_COLS of them, accumulators j.. of set s.
+  GPUOS_DEVICE void finish_pass(const gpuos_ctx &ctx, const rows &r, const float (&d)[SETS][ACCS],
+                                int pass, uint32_t base) {
+    const uint32_t lane = gpuos_thread() % 32;
+#pragma unroll
+    for (int c = 0; c < PASS_COLS; c += 16) {
+      const int col = pass * PASS_COLS + c;
+      const float *acc0 = d[0] + col / 2, *acc1 = d[SETS - 1] + col / 2;
+      float a[4], b[4];
+      apply(ctx, r, col + lane % 4 * 2, acc0, acc1, a);
+      apply(ctx, r, col + 8 + lane % 4 * 2, acc0 + 4, acc1 + 4, b);
+      if constexpr (STORED) {
+        share(base, c, a, b);
+      } else {
+        store_direct(ctx, r, col + lane % 4 * 2, a);
+        store_direct(ctx, r, col + 8 + lane % 4 * 2, b);
+      }
+    }
+  }
+
+  GPUOS_DEVICE void copy_pass(const gpuos_ctx &ctx, uint32_t group, uint32_t base, int pass) {
+    const gpuos_box_t &box = ctx.slot->box;
+    const uint64_t map = gpuos_map_at(*ctx.cta, *ctx.slot, out::PLACE);
+    const uint32_t m = box.lo[1] + group * 64, b = out::MOVES & 1 ? box.lo[0] : 0;
+#pragma unroll
+    for (int c = 0; c < PASS_COLS; c += BOX_COLS)
+      cp_async_bulk_tensor_store(map, base + c / BOX_COLS * BOX_BYTES,
+                                 box.lo[2] + pass * PASS_COLS + c, m, b);
+    cp_async_bulk_commit_group();
+  }
+
+  GPUOS_DEVICE void finish(const gpuos_ctx &ctx, gpuos_worker &worker,
+                           const float (&d)[SETS][ACCS]) {
+    const rows r = make_rows(ctx);
+    const uint32_t group = gpuos_group(), base = gpuos_results(ctx.smem, group);
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) {
+      if constexpr (STORED) gpuos_await_room(ctx, worker, pass);
+      finish_pass(ctx, r, d, pass, base);
+      if constexpr (!STORED) continue;
+      fence_proxy_async_shared();
+      gpuos_group_barrier();
+      if (gpuos_copies() && elect_sync(1)) copy_pass(ctx, group, base, pass);
+    }
+    if constexpr (STORED) gpuos_hand_over(ctx, worker);
+  }
+
+  // ---- run: the workers -------------------------------------------------------------------------
+
+  GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker) {
+    float d[SETS][ACCS];
+    begin(ctx, d);
+    if (multiply_all(ctx, worker, d)) {
+      finish(ctx, worker, d);
+      if (STORED) return GPUOS_HANDED_OVER;
+      gpuos_barrier(); // all have written
+      return GPUOS_DONE;
+    }
+    if (ctx.slot->stop_slice == GPUOS_NONE) return GPUOS_GIVEN_UP;
+    park(ctx, d);
+    return GPUOS_PARKED;
+  }
+};

@@ -1,0 +1,169 @@
+// relay.cuh: between the host's memory and the GPU's: one thread of the first CTA passes the host's
+// part of the mailbox on to the control block, and reports back.
+//
+// Only this thread crosses the bus, 64 bytes every 2 us or so. Its warp does
+// nothing else.
+#pragma once
+#include "take.cuh"
+
+enum {
+  GPUOS_RELAY_NS = 500,           // between two looks, on top of the reads themselves
+  GPUOS_REPORT_NS = 50000,        // between two reports of progress to the host
+  GPUOS_STORM_LIMIT_NS = 1000000, // a pause that takes longer counts as lost
+};
+
+// What the relay last read of the host's part.
+struct gpuos_relay_state {
+  uint32_t word[16];
+  uint64_t reported_ns, idle_since_ns;
+  uint32_t storms; // pauses done of the storm
+};
+
+// ---- from the host ------------------------------------------------------------------------------
+
+// Reads the mailbox and passes on what has changed. Unrolled, so that all words are on their way at
+// once.
+GPUOS_DEVICE void gpuos_pass_on(const gpuos_cta &cta, gpuos_relay_state &relay) {
+  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
+  uint32_t *told = (uint32_t *)gpuos_control_of(cta);
+  uint32_t now[16], lent = 0, changed = 0;
+#pragma unroll
+  for (int i = 0; i < 16; i += 4) ld_relaxed_sys_v4((const uint32_t *)mailbox + i, now + i);
+#pragma unroll
+  for (int i = 0; i < GPUOS_TOLD_WORDS; i++) {
+    changed |= now[i] ^ relay.word[i];
+    if (i >= GPUOS_WORD_SM_LENT) lent |= now[i] ^ relay.word[i];
+  }
+  if (changed) fence_acq_rel_sys(); // what the host wrote before
+#pragma unroll
+  for (int i = 0; i < 16; i++) {
+    if (i < GPUOS_TOLD_WORDS && now[i] != relay.word[i]) st_relaxed_sys(told + i, now[i]);
+    relay.word[i] = now[i];
+  }
+  if (lent) st_relaxed_sys_u64(&mailbox->lent_ns, mov_globaltimer());
+}
+
+// ---- to the host --------------------------------------------------------------------------------
+
+GPUOS_DEVICE void gpuos_tell_host(const gpuos_cta &cta, gpuos_relay_state &relay, uint64_t now_ns) {
+  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
+  if (now_ns - relay.reported_ns < GPUOS_REPORT_NS) return;
+  relay.reported_ns = now_ns;
+  st_relaxed_sys(&mailbox->tiles_done, ld_relaxed_sys(&gpuos_control_of(cta)->tiles_done));
+  st_relaxed_sys(&mailbox->heartbeat, (uint32_t)(now_ns / GPUOS_REPORT_NS));
+}
+
+GPUOS_DEVICE void gpuos_say_residency(const gpuos_cta &cta, gpuos_residency_t residency) {
+  fence_acq_rel_sys();
+  st_relaxed_sys(&gpuos_mailbox_of(cta)->residency, residency);
+  fence_acq_rel_sys();
+}
+
+GPUOS_DEVICE void gpuos_tell_fault(const gpuos_cta &cta) {
+  const uint32_t *from = &gpuos_control_of(cta)->fault;
+  uint32_t *to = &gpuos_mailbox_of(cta)->fault;
+  __nanosleep(20000); // the SM that met it is still writing where and why
+  for (int i = 1; i < GPUOS_FAULT_WORDS; i++) st_relaxed_sys(to + i, ld_relaxed_sys(from + i));
+  fence_acq_rel_sys();
+  st_relaxed_sys(to, ld_relaxed_sys(from));
+}
+
+// Nothing to do for long enough, or told to leave: true once the host knows that nothing is taken
+// any more. Looks once more in between, because the host looks the other way round.
+GPUOS_DEVICE bool gpuos_may_leave(const gpuos_cta &cta, gpuos_relay_state &relay, uint64_t now_ns) {
+  const uint32_t done = ld_relaxed_sys(&gpuos_control_of(cta)->steps_done);
+  const uint32_t submitted = relay.word[GPUOS_WORD_SUBMITTED];
+  if (done != submitted) {
+    relay.idle_since_ns = now_ns;
+    return false;
+  }
+  const bool over = now_ns - relay.idle_since_ns > 1000ull * relay.word[GPUOS_WORD_LINGER];
+  if (!over && relay.word[GPUOS_WORD_COMMAND] != GPUOS_LEAVE) return false;
+  gpuos_say_residency(cta, GPUOS_LEAVING);
+  const bool work = ld_relaxed_sys(&gpuos_mailbox_of(cta)->submitted) != submitted;
+  if (work) {
+    gpuos_say_residency(cta, GPUOS_RESIDENT);
+    return false;
+  }
+  st_relaxed_sys(&gpuos_control_of(cta)->command, GPUOS_LEAVE);
+  gpuos_say_residency(cta, GPUOS_GONE);
+  return true;
+}
+
+// ---- a storm of pauses, measured ----------------------------------------------------------------
+
+// When the last of the SMs had stopped.
+GPUOS_DEVICE uint64_t gpuos_last_held(const gpuos_cta &cta) {
+  const gpuos_sm_t *records = (const gpuos_sm_t *)cta.args.sms;
+  uint64_t last_ns = 0;
+#pragma unroll 8
+  for (uint32_t s = 0; s < cta.args.sm_count; s++) {
+    const uint64_t ns = ld_relaxed_gpu_u64(&records[s].held_ns);
+    last_ns = ns > last_ns ? ns : last_ns;
+  }
+  return last_ns;
+}
+
+// Waits until so many SMs are held; false: not within the limit.
+GPUOS_DEVICE bool gpuos_await_held(const gpuos_cta &cta, uint32_t count) {
+  const uint64_t since_ns = mov_globaltimer();
+  while (ld_relaxed_sys(&gpuos_control_of(cta)->held_count) != count)
+    if (mov_globaltimer() - since_ns > GPUOS_STORM_LIMIT_NS) return false;
+  fence_acq_rel_gpu();
+  return true;
+}
+
+GPUOS_DEVICE void gpuos_sleep_until(uint64_t ns) {
+  while (mov_globaltimer() < ns) __nanosleep(100);
+}
+
+GPUOS_DEVICE void gpuos_count_pause(const gpuos_cta &cta, bool answered, uint32_t ns) {
+  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
+  const uint32_t bin = ns / GPUOS_PAUSE_BIN_NS;
+  uint32_t *count = &mailbox->storm_lost;
+  if (answered) count = &mailbox->pause_bins[bin < GPUOS_PAUSE_BINS ? bin : GPUOS_PAUSE_BINS - 1];
+  st_relaxed_sys(count, ld_relaxed_sys(count) + 1);
+  if (answered && ns > ld_relaxed_sys(&mailbox->storm_max_ns))
+    st_relaxed_sys(&mailbox->storm_max_ns, ns);
+}
+
+// One pause of the storm that the host asked for, if it did: from the store of the command until the
+// last SM had stopped.
+GPUOS_DEVICE void gpuos_storm(const gpuos_cta &cta, gpuos_relay_state &relay) {
+  gpuos_control_t *control = gpuos_control_of(cta);
+  const uint32_t count = relay.word[GPUOS_WORD_STORM_COUNT];
+  if (count == 0) relay.storms = 0;
+  if (relay.storms >= count || relay.word[GPUOS_WORD_COMMAND] != GPUOS_RUN) return;
+  gpuos_sleep_until(mov_globaltimer() + relay.word[GPUOS_WORD_STORM_RUN]);
+  const uint64_t since_ns = mov_globaltimer();
+  st_relaxed_sys(&control->command, GPUOS_PAUSE);
+  const bool answered = gpuos_await_held(cta, cta.args.sm_count);
+  const uint32_t ns = answered ? (uint32_t)(gpuos_last_held(cta) - since_ns) : 0;
+  gpuos_sleep_until(since_ns + relay.word[GPUOS_WORD_STORM_PAUSE]);
+  st_relaxed_sys(&control->command, GPUOS_RUN);
+  gpuos_await_held(cta, 0);
+  gpuos_count_pause(cta, answered, ns);
+  st_relaxed_sys(&gpuos_mailbox_of(cta)->storms_done, ++relay.storms);
+}
+
+// ---- the loop -----------------------------------------------------------------------------------
+
+GPUOS_DEVICE void gpuos_relay(gpuos_cta &cta) {
+  gpuos_relay_state relay = {};
+  relay.reported_ns = relay.idle_since_ns = mov_globaltimer();
+  relay.storms = ld_relaxed_sys(&gpuos_mailbox_of(cta)->storms_done);
+  // The host wrote the control block before the launch; what has changed since is passed on.
+#pragma unroll
+  for (int i = 0; i < GPUOS_TOLD_WORDS; i++)
+    relay.word[i] = ld_relaxed_sys((const uint32_t *)gpuos_control_of(cta) + i);
+  while (!ld_relaxed_shared(&cta.stop)) {
+    gpuos_pass_on(cta, relay);
+    const uint64_t now_ns = mov_globaltimer();
+    gpuos_tell_host(cta, relay, now_ns);
+    if (gpuos_may_leave(cta, relay, now_ns)) return;
+    gpuos_storm(cta, relay);
+    __nanosleep(GPUOS_RELAY_NS);
+  }
+  if (ld_relaxed_sys(&gpuos_control_of(cta)->fault) != GPUOS_FAULT_NONE) gpuos_tell_fault(cta);
+  gpuos_say_residency(cta, GPUOS_GONE);
+}

@@ -1,0 +1,159 @@
+// schedule.cuh: the scheduler of a CTA: one tile after another into a slot, ready to run.
+//
+// The CTAs of a cluster take tiles together: the leader draws for both and tells the other one. Two
+// tiles of one operator in the same columns become a pair, which shares the copies of W.
+#pragma once
+#include "take.cuh"
+
+GPUOS_DEVICE bool gpuos_agree(bool value) { return __shfl_sync(0xffffffffu, (int)value, 0) != 0; }
+GPUOS_DEVICE gpuos_taken gpuos_agree(gpuos_taken t) {
+  return {__shfl_sync(0xffffffffu, t.number, 0), __shfl_sync(0xffffffffu, t.step, 0),
+          __shfl_sync(0xffffffffu, t.slice, 0), __shfl_sync(0xffffffffu, t.resume, 0),
+          {__shfl_sync(0xffffffffu, t.tile.op, 0), __shfl_sync(0xffffffffu, t.tile.index, 0),
+           __shfl_sync(0xffffffffu, t.tile.wait_list, 0),
+           __shfl_sync(0xffffffffu, t.tile.signal, 0)}};
+}
+
+// What a CTA runs next, and what its cluster makes of it.
+struct gpuos_next {
+  gpuos_taken mine;
+  uint32_t other; // grid cell of the other CTA's tile
+  bool alike;     // that is of the same operator, equally far, and of a kind that shares copies
+  bool paired;    // the leader's last tile was a pair's
+};
+
+struct gpuos_scheduler {
+  uint32_t turn;              // slots filled so far
+  uint32_t uses[GPUOS_SLOTS]; // of each
+  uint64_t met;               // the wait list that was last over
+  uint32_t signalled;         // tiles whose results bulk copies wrote
+  gpuos_channels channels;
+  bool open;   // the leader's last ticket was a tile's
+  bool paired; // its last tile was a pair's
+};
+
+// Lane 0. False: the CTA has to stop.
+GPUOS_DEVICE bool gpuos_wait_scheduler(gpuos_cta &cta, gpuos_scheduler &s, uint64_t *barrier,
+                                       uint32_t parity) {
+  while (!mbarrier_try_wait_parity(barrier, parity)) {
+    gpuos_signal_stored(cta, s.signalled);
+    if (ld_relaxed_shared(&cta.stop)) return false;
+  }
+  return true;
+}
+
+// ---- which tile ---------------------------------------------------------------------------------
+
+enum { GPUOS_ALIKE_BIT = 1, GPUOS_PAIRED_BIT = 2, GPUOS_MESSAGE_BITS = 2 };
+
+GPUOS_DEVICE gpuos_message gpuos_make_message(const gpuos_taken &mine, const gpuos_taken &peer,
+                                              bool alike, bool paired) {
+  const uint32_t bits = alike * GPUOS_ALIKE_BIT + paired * GPUOS_PAIRED_BIT;
+  return {{{peer.number, peer.step, peer.slice << GPUOS_MESSAGE_BITS | bits, peer.resume},
+           {peer.tile.op, peer.tile.index, peer.tile.wait_list, peer.tile.signal},
+           {mine.tile.index, 0, 0, 0}}};
+}
+
+// The leader, or the only CTA of its cluster. False: leave.
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
+  gpuos_taken taken[2] = {gpuos_take_nothing(), gpuos_take_nothing()};
+  bool ok = true;
+  if (gpuos_lane0()) {
+    ok = gpuos_draw(cta, s.open, s.signalled, s.uses, taken);
+    const gpuos_taken &mine = taken[0], &peer = taken[1];
+    next.other = peer.tile.index;
+    next.alike = peer.number != GPUOS_NONE && mine.tile.op == peer.tile.op &&
+                 mine.slice == peer.slice && PROGRAM::bulk(mine.tile.op);
+    next.paired = s.paired;
+    if (ok && cta.ctas == 2)
+      ok = gpuos_send<GPUOS_TAKE_CHANNEL>(
+          cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired));
+  }
+  next.mine = gpuos_agree(taken[0]);
+  next.other = __shfl_sync(0xffffffffu, next.other, 0);
+  return gpuos_agree(ok);
+}
+
+GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
+  gpuos_message m = {};
+  bool ok = true;
+  if (gpuos_lane0())
+    ok = gpuos_receive<GPUOS_TAKE_CHANNEL>(cta, s.channels, m,
+                                           [&] { gpuos_signal_stored(cta, s.signalled); });
+  const uint4 &a = m.part[0], &tile = m.part[1];
+  next.mine = gpuos_agree(gpuos_taken{
+      a.x, a.y, a.z >> GPUOS_MESSAGE_BITS, a.w, {tile.x, tile.y, tile.z, tile.w}});
+  next.other = __shfl_sync(0xffffffffu, m.part[2].x, 0);
+  next.alike = a.z & GPUOS_ALIKE_BIT, next.paired = a.z & GPUOS_PAIRED_BIT;
+  return gpuos_agree(ok);
+}
+
+// ---- into a slot --------------------------------------------------------------------------------
+
+// False: stop.
+GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_next &next) {
+  const uint32_t at = s.turn % GPUOS_SLOTS;
+  gpuos_slot &slot = cta.slots[at];
+  bool free = true;
+  if (gpuos_lane0())
+    free = gpuos_wait_scheduler(cta, s, &cta.slot_empty[at], (s.turn / GPUOS_SLOTS & 1) ^ 1);
+  if (!gpuos_agree(free)) return false;
+  gpuos_fetch_op(cta, slot, next.mine.tile.op, cta.slots[at ^ 1]);
+  __syncwarp();
+  const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);
+  if (!gpuos_lane0()) return true;
+  slot.number = next.mine.number, slot.step = next.mine.step;
+  slot.slice = next.mine.slice, slot.resume = next.mine.resume;
+  slot.pair = next.alike && same_columns;
+  slot.realign = slot.pair && !next.paired;
+  slot.stop_slice = slot.park = GPUOS_NONE;
+  slot.tile = next.mine.tile;
+  s.paired = slot.pair;
+  return true;
+}
+
+// The tile's waits are over; what others wrote for it is visible to workers and bulk copies.
+GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
+  const uint32_t at = s.turn % GPUOS_SLOTS;
+  gpuos_slot &slot = cta.slots[at];
+  __syncwarp();
+  if (!gpuos_wait_all(cta, slot, s.met, s.signalled)) return false;
+  if (gpuos_lane0()) {
+    gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+    mbarrier_arrive(&cta.slot_full[at]);
+  }
+  s.uses[0] += at == 0, s.uses[1] += at == 1;
+  s.turn++;
+  return true;
+}
+
+// ---- the loop: a warp ---------------------------------------------------------------------------
+
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
+  gpuos_next next = {};
+  bool wanted = true;
+  if (gpuos_lane0() && s.turn > 0) wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
+  if (!gpuos_agree(wanted)) return false;
+  do {
+    const bool taken = cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next)
+                                     : gpuos_follow(cta, s, next);
+    if (!taken) return false;
+    if (next.mine.number == GPUOS_NONE) s.paired = false;
+  } while (next.mine.number == GPUOS_NONE);
+  return gpuos_fill(cta, s, next) && gpuos_publish(cta, s);
+}
+
+// Then tells everyone else in the CTA that nothing comes any more. After a stop, copies may still be
+// under way into this CTA and its peer: they land within microseconds. Otherwise all steps are done.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_scheduler_loop(gpuos_cta &cta) {
+  gpuos_scheduler s = {};
+  s.met = ~0ull;
+  while (gpuos_schedule_tile<PROGRAM>(cta, s)) {
+  }
+  if (!gpuos_lane0()) return;
+  if (ld_relaxed_shared(&cta.stop)) __nanosleep(100000);
+  st_relaxed_shared(&cta.gone, 1);
+  gpuos_report(cta, GPUOS_SM_GONE, GPUOS_NONE);
+}

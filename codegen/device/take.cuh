@@ -1,0 +1,358 @@
+// take.cuh: the scheduler's side of the protocol: which tile comes next, and whether it may start.
+//
+// Called by all lanes of the scheduler warp, which agree on what lane 0 found out. A cluster of two
+// takes two tiles at a time: its first CTA, the leader, draws them and tells the other one.
+//
+// Why a step always ends while one SM stays lent: tickets are handed out in table order and a tile
+// waits only for lower ones, so the lowest unfinished tile never waits; only tiles that nobody waits
+// for are ever put down, and every SM takes those up before it draws a new ticket.
+#pragma once
+#include "unit.cuh"
+
+GPUOS_DEVICE uint32_t gpuos_lane() { return gpuos_thread() % 32; }
+GPUOS_DEVICE bool gpuos_lane0() { return gpuos_lane() == 0; }
+
+// ---- waiting without ever hanging ---------------------------------------------------------------
+
+GPUOS_DEVICE bool gpuos_leaving(gpuos_cta &cta) {
+  return ld_relaxed_shared(&cta.stop) || ld_relaxed_shared(&cta.command) == GPUOS_LEAVE;
+}
+
+// The loader, paused: stays here.
+GPUOS_DEVICE void gpuos_hold_loader(gpuos_cta &cta) {
+  if (!ld_relaxed_shared(&cta.hold)) return;
+  st_relaxed_shared(&cta.loader_held, 1);
+  while (ld_relaxed_shared(&cta.hold) && !ld_relaxed_shared(&cta.stop)) __nanosleep(64);
+  st_relaxed_shared(&cta.loader_held, 0);
+}
+
+// Nothing new is begun while a pause lasts.
+GPUOS_DEVICE void gpuos_wait_out_hold(gpuos_cta &cta) {
+  while (ld_relaxed_shared(&cta.hold) && !ld_relaxed_shared(&cta.stop)) __nanosleep(64);
+}
+
+// ---- steps: lane 0 ------------------------------------------------------------------------------
+
+GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
+  gpuos_control_t *control = gpuos_control_of(cta);
+  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
+  st_relaxed_sys(&control->tiles_done, 0);
+  if (mailbox) st_relaxed_sys_u64(&mailbox->step_end_ns[step % GPUOS_TIMED_STEPS], mov_globaltimer());
+  fence_acq_rel_sys();
+  if (mailbox) st_relaxed_sys(&mailbox->steps_done, step);
+  // Before anyone can open, and end, the next one.
+  fence_acq_rel_sys();
+  st_relaxed_sys(&control->steps_done, step);
+  if (!mailbox) st_relaxed_sys(&control->command, GPUOS_LEAVE); // launched for one step only
+}
+
+// A tile is done. All its writes lie before a barrier that the caller has passed; the fences put them
+// before the counter for whoever acquires it, be it by loads or by bulk copies.
+GPUOS_DEVICE void gpuos_signal(const gpuos_cta &cta, gpuos_done done) {
+  gpuos_control_t *control = gpuos_control_of(cta);
+  fence_proxy_async();
+  fence_acq_rel_gpu();
+  if (done.counter != GPUOS_NONE)
+    red_relaxed_gpu_add((uint32_t *)cta.args.counters + done.counter, 1);
+  if (atom_relaxed_gpu_add(&control->tiles_done, 1) + 1 == cta.tile_count)
+    gpuos_end_step(cta, done.step);
+}
+
+// Opens the step after the exhausted one of `ticket`, if that is finished and another submitted.
+GPUOS_DEVICE bool gpuos_open_step(gpuos_cta &cta, uint64_t ticket) {
+  gpuos_control_t *control = gpuos_control_of(cta);
+  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
+  const uint32_t step = (uint32_t)(ticket >> 32);
+  if ((int)(ld_relaxed_shared(&cta.submitted) - step) <= 0) return false;
+  if (ld_acquire_gpu(&control->steps_done) != step) return false;
+  const uint64_t next = (uint64_t)(step + 1) << 32;
+  if (mailbox) // before the step can be over; of several CTAs any will do
+    st_relaxed_sys_u64(&mailbox->step_start_ns[(step + 1) % GPUOS_TIMED_STEPS], mov_globaltimer());
+  if (atom_relaxed_gpu_cas_u64(&control->ticket, ticket, next) != ticket) return true;
+  if (cta.tile_count == 0) gpuos_end_step(cta, step + 1);
+  return true;
+}
+
+// The scheduler's, who keeps doing this while it waits for something else: signals the tiles whose
+// results have arrived in memory. `signalled` counts them.
+GPUOS_DEVICE void gpuos_signal_stored(gpuos_cta &cta, uint32_t &signalled) {
+  while (ld_relaxed_shared(&cta.stored[0]) != signalled &&
+         ld_relaxed_shared(&cta.stored[1]) != signalled) {
+    __threadfence_block();
+    const gpuos_done done = cta.done[signalled % (2 * GPUOS_SLOTS)];
+    signalled++;
+    gpuos_signal(cta, done);
+  }
+}
+
+// ---- parked tiles: lane 0 -----------------------------------------------------------------------
+
+// A slot taken from state FREE or FULL, or GPUOS_NONE.
+GPUOS_DEVICE uint32_t gpuos_claim_slot(const gpuos_cta &cta, gpuos_park_state_t state) {
+  gpuos_park_t *parks = (gpuos_park_t *)cta.args.parks;
+  const uint32_t count = 2 * cta.args.sm_count;
+  for (uint32_t i = 0; i < count; i++) {
+    const uint32_t at = (2 * blockIdx.x + i) % count; // its own first
+    if (ld_acquire_gpu(&parks[at].state) != state) continue;
+    if (atom_relaxed_gpu_cas(&parks[at].state, state, GPUOS_PARK_BUSY) == state) {
+      fence_acq_rel_gpu();
+      return at;
+    }
+  }
+  return GPUOS_NONE;
+}
+
+GPUOS_DEVICE void gpuos_free_slot(const gpuos_cta &cta, uint32_t at) {
+  fence_acq_rel_gpu();
+  st_relaxed_sys(&((gpuos_park_t *)cta.args.parks)[at].state, GPUOS_PARK_FREE);
+}
+
+// The slot is BUSY and ours, its accumulators written by threads that a barrier has joined.
+GPUOS_DEVICE void gpuos_fill_slot(const gpuos_cta &cta, uint32_t at, uint32_t tile, uint32_t slice) {
+  gpuos_park_t *slot = (gpuos_park_t *)cta.args.parks + at;
+  gpuos_sm_t *record = gpuos_record_of(cta);
+  st_relaxed_sys(&slot->tile, tile);
+  st_relaxed_sys(&slot->slice, slice);
+  st_relaxed_sys(&record->parks, ld_relaxed_sys(&record->parks) + 1);
+  red_relaxed_gpu_add(&gpuos_control_of(cta)->parked_count, 1);
+  fence_acq_rel_gpu();
+  st_relaxed_sys(&slot->state, GPUOS_PARK_FULL);
+}
+
+// What a CTA takes: a tile of a step, from its slice on.
+struct gpuos_taken {
+  uint32_t number, step, slice, resume;
+  gpuos_tile_t tile;
+};
+GPUOS_DEVICE gpuos_taken gpuos_take_nothing() { return {GPUOS_NONE, 0, 0, 0, {0, 0, 0, 0}}; }
+
+GPUOS_DEVICE gpuos_tile_t gpuos_tile_at(const gpuos_cta &cta, uint32_t number) {
+  const uint4 words = *(const uint4 *)(cta.tiles + number);
+  return {words.x, words.y, words.z, words.w};
+}
+
+GPUOS_DEVICE gpuos_taken gpuos_take_parked(const gpuos_cta &cta) {
+  gpuos_control_t *control = gpuos_control_of(cta);
+  const uint32_t at = gpuos_claim_slot(cta, GPUOS_PARK_FULL);
+  if (at == GPUOS_NONE) return gpuos_take_nothing();
+  const gpuos_park_t *slot = (const gpuos_park_t *)cta.args.parks + at;
+  gpuos_taken taken = {ld_relaxed_sys(&slot->tile), 0, ld_relaxed_sys(&slot->slice), at};
+  taken.tile = gpuos_tile_at(cta, taken.number);
+  taken.step = (uint32_t)(ld_relaxed_gpu_u64(&control->ticket) >> 32); // no other one is open
+  red_relaxed_gpu_add(&control->parked_count, 0xffffffffu);
+  if (taken.slice == 0) gpuos_free_slot(cta, at); // nothing in its area
+  return taken;
+}
+
+// A tile that nobody waits for may be put down.
+GPUOS_DEVICE bool gpuos_may_park(const gpuos_cta &cta, const gpuos_tile_t &tile) {
+  return tile.signal == GPUOS_NONE && cta.args.park_area;
+}
+
+// ---- the leader draws: lane 0 -------------------------------------------------------------------
+
+// The SM is not lent: once its workers have nothing left, it says that it is free.
+GPUOS_DEVICE void gpuos_stay_away(gpuos_cta &cta, bool &away, const uint32_t *slot_uses) {
+  if (!away) {
+    for (int s = 0; s < GPUOS_SLOTS; s++)
+      if (!mbarrier_try_wait_parity(&cta.slot_empty[s], (slot_uses[s] & 1) ^ 1)) return;
+    st_relaxed_sys_u64(&gpuos_record_of(cta)->away_ns, mov_globaltimer());
+    st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_GONE);
+    away = true;
+  }
+  __nanosleep(400);
+}
+
+GPUOS_DEVICE bool gpuos_draw_parked(gpuos_cta &cta, gpuos_taken (&out)[2]) {
+  if (!ld_relaxed_shared(&cta.parked)) return false;
+  out[0] = gpuos_take_parked(cta);
+  if (out[0].number == GPUOS_NONE) return false;
+  if (cta.ctas == 2) out[1] = gpuos_take_parked(cta);
+  return true;
+}
+
+GPUOS_DEVICE bool gpuos_draw_ticket(const gpuos_cta &cta, bool &open, gpuos_taken (&out)[2]) {
+  const uint64_t ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, cta.ctas);
+  const uint32_t step = (uint32_t)(ticket >> 32), tile = (uint32_t)ticket;
+  open = tile < cta.tile_count;
+  if (!open) return false;
+  out[0] = {tile, step, 0, 0, gpuos_tile_at(cta, tile)};
+  if (cta.ctas == 2 && tile + 1 < cta.tile_count)
+    out[1] = {tile + 1, step, 0, 0, gpuos_tile_at(cta, tile + 1)};
+  return true;
+}
+
+// Tiles for the CTAs of the cluster, one each; false: leave. `open`: the last ticket was a tile's, so
+// that the next one is drawn without a look first.
+GPUOS_DEVICE bool gpuos_draw(gpuos_cta &cta, bool &open, uint32_t &signalled,
+                             const uint32_t *slot_uses, gpuos_taken (&out)[2]) {
+  bool away = false, idle = false;
+  for (;;) {
+    gpuos_signal_stored(cta, signalled);
+    gpuos_wait_out_hold(cta);
+    if (gpuos_leaving(cta)) return false;
+    out[0] = out[1] = gpuos_take_nothing();
+    if (!ld_relaxed_shared(&cta.lent)) {
+      gpuos_stay_away(cta, away, slot_uses);
+      continue;
+    }
+    if (gpuos_draw_parked(cta, out)) return true;
+    if (open && gpuos_draw_ticket(cta, open, out)) return true;
+    const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
+    open = (uint32_t)ticket < cta.tile_count;
+    if (open || gpuos_open_step(cta, ticket)) continue;
+    if (!idle) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
+    idle = true;
+    __nanosleep(200);
+  }
+}
+
+// ---- from the leader to its peer: lane 0 --------------------------------------------------------
+
+struct gpuos_channels {
+  uint32_t messages[GPUOS_CHANNELS]; // sent, or received
+};
+
+// False: the CTA has to stop.
+template <int CHANNEL>
+GPUOS_DEVICE bool gpuos_send(gpuos_cta &cta, gpuos_channels &channels,
+                             const gpuos_message &message) {
+  uint32_t &messages = channels.messages[CHANNEL];
+  while (!mbarrier_try_wait_parity(&cta.message_free[CHANNEL], (messages & 1) ^ 1))
+    if (ld_relaxed_shared(&cta.stop)) return false;
+  messages++;
+  const uint32_t to = mapa_shared_cluster(&cta.message[CHANNEL], 1);
+  const uint32_t full = mapa_shared_cluster(&cta.message_full[CHANNEL], 1);
+#pragma unroll
+  for (int i = 0; i < 3; i++)
+    st_async_v4(to + i * (uint32_t)sizeof(uint4), message.part[i], full);
+  return true;
+}
+
+// `meanwhile` is done as long as there is none.
+template <int CHANNEL, class MEANWHILE>
+GPUOS_DEVICE bool gpuos_receive(gpuos_cta &cta, gpuos_channels &channels, gpuos_message &message,
+                                MEANWHILE meanwhile) {
+  uint64_t *full = &cta.message_full[CHANNEL];
+  while (!mbarrier_try_wait_parity(full, channels.messages[CHANNEL] & 1)) {
+    if (gpuos_leaving(cta)) return false;
+    meanwhile();
+  }
+  channels.messages[CHANNEL]++;
+  message = cta.message[CHANNEL];
+  mbarrier_arrive_expect_tx(shared_address(full), sizeof message); // the next one
+  mbarrier_arrive_cluster(mapa_shared_cluster(&cta.message_free[CHANNEL], 0));
+  return true;
+}
+
+// ---- a slot is filled: all lanes ----------------------------------------------------------------
+
+// Bytes are a multiple of 4.
+GPUOS_DEVICE void gpuos_copy_words(void *to, const void *from, uint32_t bytes) {
+  for (uint32_t i = gpuos_lane(); i < bytes / 4; i += 32)
+    ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+}
+
+// Elements that iteration dimension `dim` moves an operand by. K of a matmul moves it even where
+// the view is read whole.
+GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x, uint32_t dim) {
+  uint32_t step = 0;
+#pragma unroll
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    bool k = op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x.follows[d] == GPUOS_ALL;
+    if (x.follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x.stride[d];
+  }
+  return step;
+}
+
+// The operator's records, from the other slot if it has them.
+GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_slot &slot, uint32_t number,
+                                 const gpuos_slot &other) {
+  if (other.tile.op == number) {
+    gpuos_copy_words(&slot.op, &other.op, sizeof slot.op);
+    gpuos_copy_words(slot.places, other.places,
+                     other.op.operand_count * (uint32_t)sizeof slot.places[0]);
+    return;
+  }
+  gpuos_copy_words(&slot.op, cta.ops + number, sizeof slot.op);
+  __syncwarp();
+  for (uint32_t i = gpuos_lane(); i < slot.op.operand_count * GPUOS_DIMS; i += 32) {
+    const gpuos_operand_t &x = cta.operands[slot.op.first_operand + i / GPUOS_DIMS];
+    gpuos_place &place = slot.places[i / GPUOS_DIMS];
+    const uint32_t d = i % GPUOS_DIMS;
+    place.step[d] = gpuos_step(slot.op, x, d);
+    place.stride[d] = x.stride[d];
+    place.extent[d] = x.extent[d];
+    if (d == 0) place.address = ((const uint64_t *)cta.args.buffers)[x.buffer] + x.offset_bytes;
+  }
+}
+
+// The iteration box of the slot's tile, as gpuos_tile_box has it, a dimension a lane: one thread would
+// divide for a microsecond. True: tile `other` of the same operator has the same columns and batch.
+GPUOS_DEVICE bool gpuos_make_box(gpuos_slot &slot, uint32_t index, uint32_t other) {
+  const uint32_t lane = gpuos_lane(), d = lane % GPUOS_DIMS, all = 0xffffffffu;
+  const uint32_t extent = slot.op.extent[d], tile = slot.op.tile[d], grid = (extent - 1) / tile + 1;
+  const uint32_t g1 = __shfl_sync(all, grid, 1), g2 = __shfl_sync(all, grid, 2);
+  const uint32_t g3 = __shfl_sync(all, grid, 3);
+  const uint32_t stride = d == 3 ? 1 : d == 2 ? g3 : d == 1 ? g2 * g3 : g1 * g2 * g3;
+  const uint32_t lo = (lane / GPUOS_DIMS == 0 ? index : other) / stride % grid * tile;
+  if (lane < GPUOS_DIMS) {
+    slot.box.lo[d] = lo;
+    slot.box.n[d] = extent - lo < tile ? extent - lo : tile;
+  }
+  if (lane == GPUOS_DIMS) slot.slices = gpuos_op_slices(&slot.op);
+  return __shfl_sync(all, lo, 0) == __shfl_sync(all, lo, GPUOS_DIMS) &&
+         __shfl_sync(all, lo, 2) == __shfl_sync(all, lo, GPUOS_DIMS + 2);
+}
+
+GPUOS_DEVICE void gpuos_report(const gpuos_cta &cta, gpuos_sm_phase_t phase, uint32_t tile) {
+  gpuos_sm_t *record = gpuos_record_of(cta);
+  st_relaxed_sys(&record->tile, tile);
+  st_relaxed_sys(&record->slice, 0);
+  st_relaxed_sys(&record->phase, phase);
+}
+
+// One lane waits for one counter; several may report at once, any of them will do. Time in which
+// the step is paused does not count against the limit.
+GPUOS_DEVICE bool gpuos_wait_one(gpuos_cta &cta, const gpuos_slot &slot, gpuos_wait_t wait,
+                                 uint32_t &signalled) {
+  const uint32_t *counter = (const uint32_t *)cta.args.counters + wait.counter;
+  const uint32_t expected = wait.threshold * slot.step;
+  gpuos_sm_t *record = gpuos_record_of(cta);
+  uint64_t since_ns = 0;
+  for (uint32_t polls = 0;; polls++) {
+    const uint32_t found = ld_acquire_gpu(counter);
+    if ((int)(found - expected) >= 0) return true;
+    if (polls == 0) {
+      st_relaxed_sys(&record->counter, wait.counter);
+      st_relaxed_sys(&record->expected, expected);
+      st_relaxed_sys(&record->found, found);
+      gpuos_report(cta, GPUOS_SM_WAITING, slot.number);
+      since_ns = mov_globaltimer();
+    }
+    if (gpuos_lane0()) gpuos_signal_stored(cta, signalled); // perhaps it is that we wait for
+    __nanosleep(40);
+    if (ld_relaxed_shared(&cta.stop)) return false;
+    const uint64_t now_ns = mov_globaltimer();
+    if (ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
+    if (now_ns - since_ns < 1000ull * ld_relaxed_shared(&cta.wait_limit_us)) continue;
+    gpuos_record_fault(cta, slot, GPUOS_FAULT_STALL, wait.counter, expected, found);
+    return false;
+  }
+}
+
+// Counters only grow: once a list is over in a step, it stays so. `met` remembers the last one.
+GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_t &met,
+                                 uint32_t &signalled) {
+  const uint64_t mark = (uint64_t)slot.step << 32 | slot.tile.wait_list;
+  if (mark == met) return true;
+  if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
+  const gpuos_wait_list_t list = cta.wait_lists[slot.tile.wait_list];
+  bool over = true;
+  for (uint32_t i = gpuos_lane(); over && i < list.count; i += 32)
+    over = gpuos_wait_one(cta, slot, cta.waits[list.first + i], signalled);
+  over = __all_sync(0xffffffffu, over);
+  fence_proxy_async(); // for bulk copies as well
+  if (over) met = mark;
+  return over;
+}

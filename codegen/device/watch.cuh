@@ -1,0 +1,73 @@
+// watch.cuh: the watch of a CTA reads the control block and makes it known to the others.
+//
+// A warp that does nothing else, since a pause is as fast as it: one 128-byte read in about a
+// microsecond, most of which is the read's latency.
+#pragma once
+#include "take.cuh"
+
+enum { GPUOS_WATCH_NS = 100 }; // between two looks, on top of the read itself
+
+// Which word lane l reads.
+GPUOS_DEVICE const uint32_t *gpuos_watched(const gpuos_control_t *control, uint32_t lane) {
+  switch (lane) {
+  case 0: return &control->command;
+  case 1: return &control->submitted;
+  case 2: return &control->sm_lent[blockIdx.x / 32];
+  case 3: return &control->parked_count;
+  case 4: return &control->fault;
+  default: return &control->wait_limit_us;
+  }
+}
+
+// Both the loader and the workers stand still: the SM is held, and says so once a pause.
+GPUOS_DEVICE void gpuos_say_held(gpuos_cta &cta, bool &said) {
+  if (said || !ld_relaxed_shared(&cta.loader_held)) return;
+  const uint32_t held = ld_relaxed_shared(&cta.warps_held);
+  const uint32_t groups = ((held & 0xf) != 0) | ((held & 0xf0) != 0) << 4;
+  if (ld_relaxed_shared(&cta.workers_busy) & ~groups) return;
+  st_relaxed_sys_u64(&gpuos_record_of(cta)->held_ns, mov_globaltimer());
+  fence_acq_rel_gpu();
+  red_relaxed_gpu_add(&gpuos_control_of(cta)->held_count, 1);
+  said = true;
+}
+
+GPUOS_DEVICE void gpuos_obey(gpuos_cta &cta, uint32_t command, uint32_t fault, uint64_t &since_ns,
+                             bool &said) {
+  st_relaxed_shared(&cta.command, command);
+  if (command == GPUOS_ABORT || fault != GPUOS_FAULT_NONE) st_relaxed_shared(&cta.stop, 1);
+  if (command == GPUOS_PAUSE) {
+    st_relaxed_shared(&cta.hold, 1);
+    if (since_ns == 0) since_ns = mov_globaltimer();
+    gpuos_say_held(cta, said);
+    return;
+  }
+  if (since_ns != 0) cta.held_total_ns += mov_globaltimer() - since_ns;
+  since_ns = 0;
+  st_relaxed_shared(&cta.hold, 0);
+  if (said) red_relaxed_gpu_add(&gpuos_control_of(cta)->held_count, 0xffffffffu);
+  said = false;
+}
+
+GPUOS_DEVICE void gpuos_watch(gpuos_cta &cta) {
+  const uint32_t *word = gpuos_watched(gpuos_control_of(cta), gpuos_lane());
+  // An SM that shares copies with its neighbour works only when both are lent.
+  const uint32_t mine = cta.ctas == 2 ? 3u << (blockIdx.x & 30u) : 1u << blockIdx.x % 32;
+  uint64_t since_ns = 0;
+  bool said = false;
+  while (!ld_relaxed_shared(&cta.gone)) {
+    const uint32_t value = ld_relaxed_sys(word);
+    const uint32_t command = __shfl_sync(0xffffffffu, value, 0);
+    const uint32_t submitted = __shfl_sync(0xffffffffu, value, 1);
+    const uint32_t lent = __shfl_sync(0xffffffffu, value, 2);
+    const uint32_t parked = __shfl_sync(0xffffffffu, value, 3);
+    const uint32_t fault = __shfl_sync(0xffffffffu, value, 4);
+    if (gpuos_lane0()) {
+      st_relaxed_shared(&cta.submitted, submitted);
+      st_relaxed_shared(&cta.lent, (lent & mine) == mine);
+      st_relaxed_shared(&cta.parked, parked);
+      gpuos_obey(cta, command, fault, since_ns, said);
+    }
+    __syncwarp();
+    if (command != GPUOS_PAUSE) __nanosleep(GPUOS_WATCH_NS);
+  }
+}

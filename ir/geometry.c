@@ -1,0 +1,72 @@
+// geometry.c: how an operator's operands lie in memory, and what that allows the device code to do.
+//
+// device/take.cuh has the same rule for steps.
+#include <string.h>
+
+#include "plan.h"
+
+enum {
+  BULK_BYTES = 16,   // alignment of addresses and strides: CUDA Driver API, cuTensorMapEncodeTiled
+  LEAST_ROWS = 64,   // below, most of a tile of 128 rows would be empty
+  LEAST_COLS = 64,
+};
+
+uint64_t gos_op_step(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
+  uint64_t step = 0;
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    bool k = op->op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x->follows[d] == GPUOS_ALL;
+    if (x->follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x->stride[d];
+  }
+  return step;
+}
+
+bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, uint32_t bytes) {
+  uint32_t size = gpuos_dtype_bytes(x->dtype);
+  if (x->offset_bytes % bytes) return false;
+  for (uint32_t d = 0; d < GPUOS_DIMS; d++)
+    if (d != dim && op->op.extent[d] > 1 && gos_op_step(op, x, d) * size % bytes) return false;
+  return true;
+}
+
+uint8_t gos_view_dim(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
+  uint8_t found = GPUOS_ALL;
+  for (uint8_t d = 0; d < GPUOS_DIMS; d++) {
+    bool k = op->op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x->follows[d] == GPUOS_ALL &&
+             dim == GPUOS_SLICED_DIM;
+    if (x->follows[d] == dim || k) found = d;
+  }
+  return found;
+}
+
+// Bulk copies can move it in boxes of `row_dim` by `run_dim`.
+static bool copies_in_bulk(const gos_op_t *op, const gpuos_operand_t *x, uint32_t row_dim,
+                           uint32_t run_dim) {
+  uint8_t row = gos_view_dim(op, x, row_dim), run = gos_view_dim(op, x, run_dim);
+  if (row == GPUOS_ALL || run == GPUOS_ALL || row == run) return false;
+  return gos_op_step(op, x, run_dim) == 1 && gos_op_step(op, x, row_dim) == x->stride[row] &&
+         gos_op_aligned(op, x, run_dim, BULK_BYTES);
+}
+
+static bool formats_fit(uint8_t x, uint8_t w) {
+  if (gos_dtype_is_fp8(x)) return gos_dtype_is_fp8(w);
+  return x == w && (x == GPUOS_BF16 || x == GPUOS_F16);
+}
+
+// wgmma and setmaxnreg are of sm_90a only; sm_90, the same chip, has neither (PTX ISA).
+static bool has_wgmma(const gos_target_t *target) { return !strcmp(target->arch_name, "sm_90a"); }
+
+bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op) {
+  if (!has_wgmma(target) || op->op.kind != GPUOS_MATMUL) return false;
+  if (gos_op_find(op, GPUOS_AS_NORM)) return false;
+  if (op->op.extent[1] <= LEAST_ROWS || op->op.extent[2] < LEAST_COLS) return false;
+  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X), *w0 = gos_op_find(op, GPUOS_AS_W0);
+  const gpuos_operand_t *w1 = gos_op_find(op, GPUOS_AS_W1);
+  if (!formats_fit(x->dtype, w0->dtype) || (w1 && w1->dtype != w0->dtype)) return false;
+  return copies_in_bulk(op, x, 1, 3) && copies_in_bulk(op, w0, 2, 3) &&
+         (!w1 || copies_in_bulk(op, w1, 2, 3));
+}
+
+bool gos_op_stores_bulk(const gos_op_t *op) {
+  const gpuos_operand_t *out = gos_op_find(op, GPUOS_AS_OUT);
+  return out->dtype != GPUOS_I32 && copies_in_bulk(op, out, 1, 2);
+}

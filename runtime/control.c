@@ -1,0 +1,75 @@
+// control.c: pauses a program, lends it SMs, and tells what each of them does.
+#include "internal.h"
+
+static gpuos_status_t set_paused(gpuos_program_t *program, bool paused) {
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  gos_error_begin(&program->device->error);
+  program->device->backend->pause(program, paused);
+  return GPUOS_OK;
+}
+
+gpuos_status_t gpuos_pause(gpuos_program_t *program) { return set_paused(program, true); }
+gpuos_status_t gpuos_resume(gpuos_program_t *program) { return set_paused(program, false); }
+
+// ---- lending ------------------------------------------------------------------------------------
+
+static bool has(const uint32_t *mask, uint32_t sm) { return mask[sm / 32] >> sm % 32 & 1; }
+
+static bool has_group(const uint32_t *mask, uint32_t first, uint32_t count) {
+  bool all = true;
+  for (uint32_t i = 0; i < count; i++) all = all && has(mask, first + i);
+  return all;
+}
+
+// Of `mask` the whole groups among the program's SMs: what the device is told is what will work.
+static void keep_groups(const gpuos_program_t *program, const uint32_t *mask, uint32_t *out_mask) {
+  uint32_t group = program->sm_group;
+  for (uint32_t sm = 0; sm + group <= program->sm_count; sm += group)
+    for (uint32_t i = sm; i < sm + group && has_group(mask, sm, group); i++)
+      out_mask[i / 32] |= UINT32_C(1) << i % 32;
+}
+
+gpuos_status_t gpuos_lend(gpuos_program_t *program, const uint32_t mask[8]) {
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  gos_error_begin(&program->device->error);
+  if (mask == NULL)
+    return gos_fail(&program->device->error, GPUOS_INVALID_ARGUMENT, "lending needs a mask");
+  uint32_t whole[GPUOS_MAX_SMS / 32] = {0};
+  keep_groups(program, mask, whole);
+  program->device->backend->lend(program, whole);
+  return GPUOS_OK;
+}
+
+uint32_t gpuos_program_sm_group(const gpuos_program_t *program) {
+  return program != NULL ? program->sm_group : 0;
+}
+
+// ---- what an SM does ----------------------------------------------------------------------------
+
+static const char *phase_name(uint32_t phase) {
+  static const char *const names[] = {"idle", "waiting", "running", "gone"};
+  return phase < sizeof names / sizeof names[0] ? names[phase] : "?";
+}
+
+gpuos_status_t gpuos_program_sm(gpuos_program_t *program, uint32_t sm, gpuos_sm_info_t *out_info) {
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  gos_error_t *error = &program->device->error;
+  gos_error_begin(error);
+  if (out_info == NULL || sm >= program->sm_count)
+    return gos_fail(error, GPUOS_INVALID_ARGUMENT, "SM %u asked for, the program has %u", sm,
+                    program->sm_count);
+  gpuos_sm_t found = {0};
+  gpuos_status_t status = program->device->backend->sm(program, sm, &found);
+  if (status != GPUOS_OK) return status;
+  bool busy = found.phase == GPUOS_SM_WAITING || found.phase == GPUOS_SM_RUNNING;
+  *out_info = (gpuos_sm_info_t){
+      .smid = found.smid,
+      .units_run = found.units_run,
+      .parks = found.parks,
+      .phase = phase_name(found.phase),
+      .operator_name = busy ? gos_tile_op_name(program->table, found.tile) : "",
+      .tile = busy ? found.tile : GPUOS_NONE,
+      .slice = busy ? found.slice : 0,
+  };
+  return GPUOS_OK;
+}
