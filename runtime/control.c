@@ -73,3 +73,29 @@ gpuos_status_t gpuos_program_sm(gpuos_program_t *program, uint32_t sm, gpuos_sm_
   };
   return GPUOS_OK;
 }
+
+// ---- an even share of every GPC -----------------------------------------------------------------
+
+// How many groups lie on lower SMs of the chip than group `first`.
+static uint32_t rank_of(const uint32_t *smid, uint32_t groups, uint32_t first) {
+  uint32_t rank = 0;
+  for (uint32_t g = 0; g < groups; g++)
+    rank += smid[g] < smid[first] || (smid[g] == smid[first] && g < first);
+  return rank;
+}
+
+gpuos_status_t gpuos_lend_count(gpuos_program_t *program, uint32_t count) {
+  uint32_t smid[GPUOS_MAX_SMS], mask[GPUOS_MAX_SMS / 32] = {0};
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  uint32_t size = program->sm_group, groups = program->sm_count / size;
+  for (uint32_t g = 0; g < groups; g++) {
+    gpuos_sm_info_t info;
+    gpuos_status_t status = gpuos_program_sm(program, g * size, &info);
+    if (status != GPUOS_OK) return status;
+    smid[g] = info.smid;
+  }
+  for (uint32_t g = 0; g < groups; g++)
+    for (uint32_t i = g * size; i < (g + 1) * size && rank_of(smid, groups, g) < count / size; i++)
+      mask[i / 32] |= UINT32_C(1) << i % 32;
+  return gpuos_lend(program, mask);
+}

@@ -165,6 +165,11 @@ gpuos_status_t gpuos_resume(gpuos_program_t *program);
 gpuos_status_t gpuos_lend(gpuos_program_t *program, const uint32_t mask[8]);
 uint32_t gpuos_program_sm_group(const gpuos_program_t *program);
 
+// Lends `count` SMs, whole groups, and takes back the others: those of the chip's lowest numbers,
+// which go round the GPCs, so that each GPC gives its share (a crowded one costs a fifth, measured on
+// an H200). Where the kernel has not run yet the numbers are unknown, and its own are taken.
+gpuos_status_t gpuos_lend_count(gpuos_program_t *program, uint32_t count);
+
 typedef struct gpuos_sm_info {
   uint32_t smid;             // the chip's number of the SM
   uint32_t units_run;        // since its kernel started

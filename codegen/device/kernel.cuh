@@ -54,8 +54,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, cha
   for (uint32_t turn = 0; gpuos_await_tile(cta, turn); turn++) {
     loader.slot = &cta.slots[turn % GPUOS_SLOTS];
     loader.wanted = false;
-    const bool bulk = PROGRAM::bulk(loader.slot->tile.op);
-    if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
+    if constexpr (PROGRAM::CTAS == 2)
+      if (PROGRAM::bulk(loader.slot->tile.op) && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
     gpuos_want_next(loader);
   }
   while (!ld_relaxed_shared(&cta.gone)) gpuos_hold_loader(cta);
@@ -84,16 +84,17 @@ GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outco
 }
 
 // The next tile; false: nothing comes any more. Whoever waits can as well see to the last one's end.
+template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_next_tile(gpuos_cta &cta, gpuos_worker &worker, uint32_t turn) {
   uint64_t *full = &cta.slot_full[turn % GPUOS_SLOTS];
   if (mbarrier_try_wait_parity(full, turn / GPUOS_SLOTS & 1)) return true;
-  gpuos_settle(cta, worker);
+  if constexpr (PROGRAM::CTAS == 2) gpuos_settle(cta, worker);
   return gpuos_wait_worker(cta, full, turn / GPUOS_SLOTS & 1);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
   gpuos_worker worker = {};
-  for (uint32_t turn = 0; gpuos_next_tile(cta, worker, turn); turn++) {
+  for (uint32_t turn = 0; gpuos_next_tile<PROGRAM>(cta, worker, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
     if (gpuos_thread() == 0) {
@@ -110,22 +111,24 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
+template <int CTAS> GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   for (int s = 0; s < GPUOS_STAGES; s++) {
     mbarrier_init(&cta.full[s], 1);
     mbarrier_init(&cta.empty[s], 2 * cta.ctas); // both warpgroups, of both CTAs
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
-    mbarrier_init(&cta.slot_full[s], 1);
+    mbarrier_init(&cta.slot_full[s], 32);
     mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS);
   }
+  mbarrier_init(&cta.want, 1);
+  if constexpr (CTAS == 1) return;
+  mbarrier_init(&cta.peer_ready, 1);
   for (int c = 0; c < GPUOS_CHANNELS; c++) {
     mbarrier_init(&cta.message_full[c], 1);
     mbarrier_init(&cta.message_free[c], 1);
     mbarrier_arrive_expect_tx(shared_address(&cta.message_full[c]), sizeof cta.message[c]);
   }
-  mbarrier_init(&cta.want, 1);
-  mbarrier_init(&cta.peer_ready, 1);
+  fence_mbarrier_init();
 }
 
 GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, uint32_t ctas) {
@@ -176,8 +179,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t 
   __shared__ gpuos_cta cta;
   if (gpuos_thread() == 0) {
     gpuos_open(cta, args, PROGRAM::CTAS);
-    gpuos_open_barriers(cta);
-    if constexpr (PROGRAM::CTAS == 2) fence_mbarrier_init();
+    gpuos_open_barriers<PROGRAM::CTAS>(cta);
   }
   __syncthreads();
   if constexpr (PROGRAM::CTAS == 2) barrier_cluster();
@@ -189,5 +191,9 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t 
     if constexpr (PROGRAM::CTAS == 2) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
     gpuos_agent<PROGRAM>(cta, smem);
   }
-  if constexpr (PROGRAM::CTAS == 2) barrier_cluster();
+  // No CTA goes while its peer may still copy into it.
+  if constexpr (PROGRAM::CTAS == 2)
+    barrier_cluster();
+  else
+    __syncthreads();
 }

@@ -201,7 +201,7 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
       for (int i = 0; i < ACCS; i += 4, to += GPUOS_THREADS)
         *to = make_float4(d[s][i], d[s][i + 1], d[s][i + 2], d[s][i + 3]);
-    gpuos_barrier();
+    gpuos_barrier_held(*ctx.cta);
     if (gpuos_thread() == 0)
       gpuos_fill_slot(*ctx.cta, ctx.slot->park, ctx.slot->number, ctx.slot->stop_slice);
   }
@@ -221,7 +221,7 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
     for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
     if (!parked) return;
-    gpuos_barrier();
+    gpuos_barrier_held(*ctx.cta);
     if (gpuos_thread() == 0) gpuos_free_slot(*ctx.cta, ctx.slot->resume);
   }
 
@@ -389,7 +389,7 @@ template <class U> struct gpuos_matmul_wgmma {
     if (multiply_all(ctx, worker, d)) {
       finish(ctx, worker, d);
       if (STORED) return GPUOS_HANDED_OVER;
-      gpuos_barrier(); // all have written
+      gpuos_barrier_held(*ctx.cta); // all have written
       return GPUOS_DONE;
     }
     if (ctx.slot->stop_slice == GPUOS_NONE) return GPUOS_GIVEN_UP;

@@ -174,11 +174,19 @@ GPUOS_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
 // microsecond: whoever waits looks at commands as well.
 GPUOS_DEVICE bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
   uint32_t over;
+#if __CUDA_ARCH__ >= 900
   asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3; "
                "selp.u32 %0, 1, 0, p;}"
                : "=r"(over)
                : "r"(barrier), "r"(parity), "n"(500)
                : "memory");
+#else // no sleeping there
+  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
+               "selp.u32 %0, 1, 0, p;}"
+               : "=r"(over)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+#endif
   return over != 0;
 }
 GPUOS_DEVICE bool mbarrier_try_wait_parity(const uint64_t *barrier, uint32_t parity) {
@@ -226,8 +234,13 @@ GPUOS_DEVICE void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders what threads wrote before what the copy engine does after, and the reverse.
-GPUOS_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// Orders what threads wrote before what the copy engine does after, and the reverse. Nothing to order
+// where there is none.
+GPUOS_DEVICE void fence_proxy_async() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
 
 // The same for shared memory of the CTA alone.
 GPUOS_DEVICE void fence_proxy_async_shared() {

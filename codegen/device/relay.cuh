@@ -7,7 +7,7 @@
 #include "take.cuh"
 
 enum {
-  GPUOS_RELAY_NS = 500,           // between two looks, on top of the reads themselves
+  GPUOS_RELAY_NS = 200,           // between two looks, on top of the reads themselves
   GPUOS_REPORT_NS = 50000,        // between two reports of progress to the host
   GPUOS_STORM_LIMIT_NS = 1000000, // a pause that takes longer counts as lost
 };
@@ -16,7 +16,8 @@ enum {
 struct gpuos_relay_state {
   uint32_t word[16];
   uint64_t reported_ns, idle_since_ns;
-  uint32_t storms; // pauses done of the storm
+  uint32_t storms;     // pauses done of the storm
+  uint32_t steps_done; // that the host has been told of
 };
 
 // ---- from the host ------------------------------------------------------------------------------
@@ -45,6 +46,15 @@ GPUOS_DEVICE void gpuos_pass_on(const gpuos_cta &cta, gpuos_relay_state &relay) 
 
 // ---- to the host --------------------------------------------------------------------------------
 
+// Steps that are done; what they wrote, on whatever SM, lies before the host's notice of it.
+GPUOS_DEVICE void gpuos_tell_steps(const gpuos_cta &cta, gpuos_relay_state &relay) {
+  const uint32_t done = ld_acquire_gpu(&gpuos_control_of(cta)->steps_done);
+  if (done == relay.steps_done) return;
+  relay.steps_done = done;
+  fence_acq_rel_sys();
+  st_relaxed_sys(&gpuos_mailbox_of(cta)->steps_done, done);
+}
+
 GPUOS_DEVICE void gpuos_tell_host(const gpuos_cta &cta, gpuos_relay_state &relay, uint64_t now_ns) {
   gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   if (now_ns - relay.reported_ns < GPUOS_REPORT_NS) return;
@@ -71,9 +81,8 @@ GPUOS_DEVICE void gpuos_tell_fault(const gpuos_cta &cta) {
 // Nothing to do for long enough, or told to leave: true once the host knows that nothing is taken
 // any more. Looks once more in between, because the host looks the other way round.
 GPUOS_DEVICE bool gpuos_may_leave(const gpuos_cta &cta, gpuos_relay_state &relay, uint64_t now_ns) {
-  const uint32_t done = ld_relaxed_sys(&gpuos_control_of(cta)->steps_done);
   const uint32_t submitted = relay.word[GPUOS_WORD_SUBMITTED];
-  if (done != submitted) {
+  if (relay.steps_done != submitted) {
     relay.idle_since_ns = now_ns;
     return false;
   }
@@ -152,6 +161,7 @@ GPUOS_DEVICE void gpuos_relay(gpuos_cta &cta) {
   gpuos_relay_state relay = {};
   relay.reported_ns = relay.idle_since_ns = mov_globaltimer();
   relay.storms = ld_relaxed_sys(&gpuos_mailbox_of(cta)->storms_done);
+  relay.steps_done = ld_relaxed_sys(&gpuos_mailbox_of(cta)->steps_done);
   // The host wrote the control block before the launch; what has changed since is passed on.
 #pragma unroll
   for (int i = 0; i < GPUOS_TOLD_WORDS; i++)
@@ -159,9 +169,11 @@ GPUOS_DEVICE void gpuos_relay(gpuos_cta &cta) {
   while (!ld_relaxed_shared(&cta.stop)) {
     gpuos_pass_on(cta, relay);
     const uint64_t now_ns = mov_globaltimer();
+    gpuos_tell_steps(cta, relay);
     gpuos_tell_host(cta, relay, now_ns);
     if (gpuos_may_leave(cta, relay, now_ns)) return;
     gpuos_storm(cta, relay);
+    gpuos_tell_steps(cta, relay);
     __nanosleep(GPUOS_RELAY_NS);
   }
   if (ld_relaxed_sys(&gpuos_control_of(cta)->fault) != GPUOS_FAULT_NONE) gpuos_tell_fault(cta);

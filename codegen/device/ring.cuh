@@ -104,9 +104,9 @@ GPUOS_DEVICE uint32_t gpuos_wanted_slot(gpuos_cta &cta) {
 GPUOS_DEVICE bool gpuos_decide_pair(gpuos_loader &loader, uint32_t &out_park) {
   gpuos_cta &cta = *loader.cta;
   gpuos_message verdict = {};
+  auto hold = [&] { gpuos_hold_loader(cta); };
   if (cta.rank != 0) {
-    const bool told = gpuos_receive<GPUOS_RUN_CHANNEL>(cta, loader.channels, verdict,
-                                                       [&] { gpuos_hold_loader(cta); });
+    const bool told = gpuos_receive<GPUOS_RUN_CHANNEL>(cta, loader.channels, verdict, hold);
     out_park = verdict.part[0].x;
     return told;
   }
@@ -118,7 +118,7 @@ GPUOS_DEVICE bool gpuos_decide_pair(gpuos_loader &loader, uint32_t &out_park) {
   }
   out_park = mine;
   verdict.part[0].x = peers;
-  return gpuos_send<GPUOS_RUN_CHANNEL>(cta, loader.channels, verdict);
+  return gpuos_send<GPUOS_RUN_CHANNEL>(cta, loader.channels, verdict, hold);
 }
 
 // Between two slices: true when the loader is to stop before `slice`. It then waits until the
@@ -144,16 +144,16 @@ GPUOS_DEVICE bool gpuos_stop_before(gpuos_loader &loader, uint32_t slice) {
 GPUOS_DEVICE bool gpuos_realign(gpuos_loader &loader) {
   gpuos_cta &cta = *loader.cta;
   gpuos_message go = {};
+  auto hold = [&] { gpuos_hold_loader(cta); };
   for (uint32_t s = 0; s < GPUOS_STAGES; s++)
     if (!gpuos_wait_loader(cta, &cta.empty[s], (loader.ring.phases >> s & 1) ^ 1)) return false;
   loader.ring.stage = 0;
   if (cta.rank != 0) {
     mbarrier_arrive_cluster(mapa_shared_cluster(&cta.peer_ready, 0));
-    return gpuos_receive<GPUOS_RUN_CHANNEL>(cta, loader.channels, go,
-                                            [&] { gpuos_hold_loader(cta); });
+    return gpuos_receive<GPUOS_RUN_CHANNEL>(cta, loader.channels, go, hold);
   }
   if (!gpuos_wait_loader(cta, &cta.peer_ready, loader.peer_readies++ & 1)) return false;
-  return gpuos_send<GPUOS_RUN_CHANNEL>(cta, loader.channels, go);
+  return gpuos_send<GPUOS_RUN_CHANNEL>(cta, loader.channels, go, hold);
 }
 
 // ---- the workers --------------------------------------------------------------------------------

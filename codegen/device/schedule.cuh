@@ -66,9 +66,10 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
     next.alike = peer.number != GPUOS_NONE && mine.tile.op == peer.tile.op &&
                  mine.slice == peer.slice && PROGRAM::bulk(mine.tile.op);
     next.paired = s.paired;
-    if (ok && cta.ctas == 2)
-      ok = gpuos_send<GPUOS_TAKE_CHANNEL>(
-          cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired));
+    if constexpr (PROGRAM::CTAS == 2)
+      ok = ok && gpuos_send<GPUOS_TAKE_CHANNEL>(
+          cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
+          [&] { gpuos_signal_stored(cta, s.signalled); });
   }
   next.mine = gpuos_agree(taken[0]);
   next.other = __shfl_sync(0xffffffffu, next.other, 0);
@@ -119,10 +120,8 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_slot &slot = cta.slots[at];
   __syncwarp();
   if (!gpuos_wait_all(cta, slot, s.met, s.signalled)) return false;
-  if (gpuos_lane0()) {
-    gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
-    mbarrier_arrive(&cta.slot_full[at]);
-  }
+  if (gpuos_lane0()) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+  mbarrier_arrive(&cta.slot_full[at]); // all lanes have written to it
   s.uses[0] += at == 0, s.uses[1] += at == 1;
   s.turn++;
   return true;
@@ -131,15 +130,20 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
 // ---- the loop: a warp ---------------------------------------------------------------------------
 
 template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
+  if constexpr (PROGRAM::CTAS == 2)
+    if (cta.rank != 0) return gpuos_follow(cta, s, next);
+  return gpuos_lead<PROGRAM>(cta, s, next);
+}
+
+template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_next next = {};
   bool wanted = true;
   if (gpuos_lane0() && s.turn > 0) wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
   if (!gpuos_agree(wanted)) return false;
   do {
-    const bool taken = cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next)
-                                     : gpuos_follow(cta, s, next);
-    if (!taken) return false;
+    if (!gpuos_take<PROGRAM>(cta, s, next)) return false;
     if (next.mine.number == GPUOS_NONE) s.paired = false;
   } while (next.mine.number == GPUOS_NONE);
   return gpuos_fill(cta, s, next) && gpuos_publish(cta, s);

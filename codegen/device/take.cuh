@@ -33,15 +33,13 @@ GPUOS_DEVICE void gpuos_wait_out_hold(gpuos_cta &cta) {
 
 // ---- steps: lane 0 ------------------------------------------------------------------------------
 
+// The relay tells the host, which takes longer than the SMs should wait.
 GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
   gpuos_control_t *control = gpuos_control_of(cta);
   gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   st_relaxed_sys(&control->tiles_done, 0);
   if (mailbox) st_relaxed_sys_u64(&mailbox->step_end_ns[step % GPUOS_TIMED_STEPS], mov_globaltimer());
-  fence_acq_rel_sys();
-  if (mailbox) st_relaxed_sys(&mailbox->steps_done, step);
-  // Before anyone can open, and end, the next one.
-  fence_acq_rel_sys();
+  fence_acq_rel_gpu();
   st_relaxed_sys(&control->steps_done, step);
   if (!mailbox) st_relaxed_sys(&control->command, GPUOS_LEAVE); // launched for one step only
 }
@@ -203,7 +201,7 @@ GPUOS_DEVICE bool gpuos_draw(gpuos_cta &cta, bool &open, uint32_t &signalled,
     if (open || gpuos_open_step(cta, ticket)) continue;
     if (!idle) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
     idle = true;
-    __nanosleep(200);
+    __nanosleep(64);
   }
 }
 
@@ -213,13 +211,15 @@ struct gpuos_channels {
   uint32_t messages[GPUOS_CHANNELS]; // sent, or received
 };
 
-// False: the CTA has to stop.
-template <int CHANNEL>
-GPUOS_DEVICE bool gpuos_send(gpuos_cta &cta, gpuos_channels &channels,
-                             const gpuos_message &message) {
+// `meanwhile` is done as long as the peer has not read the one before. False: the CTA has to stop.
+template <int CHANNEL, class MEANWHILE>
+GPUOS_DEVICE bool gpuos_send(gpuos_cta &cta, gpuos_channels &channels, const gpuos_message &message,
+                             MEANWHILE meanwhile) {
   uint32_t &messages = channels.messages[CHANNEL];
-  while (!mbarrier_try_wait_parity(&cta.message_free[CHANNEL], (messages & 1) ^ 1))
+  while (!mbarrier_try_wait_parity(&cta.message_free[CHANNEL], (messages & 1) ^ 1)) {
     if (ld_relaxed_shared(&cta.stop)) return false;
+    meanwhile();
+  }
   messages++;
   const uint32_t to = mapa_shared_cluster(&cta.message[CHANNEL], 1);
   const uint32_t full = mapa_shared_cluster(&cta.message_full[CHANNEL], 1);
@@ -312,32 +312,47 @@ GPUOS_DEVICE void gpuos_report(const gpuos_cta &cta, gpuos_sm_phase_t phase, uin
   st_relaxed_sys(&record->phase, phase);
 }
 
-// One lane waits for one counter; several may report at once, any of them will do. Time in which
-// the step is paused does not count against the limit.
-GPUOS_DEVICE bool gpuos_wait_one(gpuos_cta &cta, const gpuos_slot &slot, gpuos_wait_t wait,
-                                 uint32_t &signalled) {
-  const uint32_t *counter = (const uint32_t *)cta.args.counters + wait.counter;
-  const uint32_t expected = wait.threshold * slot.step;
+// What a lane waits for, and since when.
+struct gpuos_waiting {
+  gpuos_wait_t wait;
+  uint32_t found;
+  uint64_t since_ns;
+};
+
+// Time in which the step is paused does not count against the limit. False: it is over.
+GPUOS_DEVICE bool gpuos_may_wait(gpuos_cta &cta, const gpuos_slot &slot, gpuos_waiting &w) {
   gpuos_sm_t *record = gpuos_record_of(cta);
-  uint64_t since_ns = 0;
-  for (uint32_t polls = 0;; polls++) {
-    const uint32_t found = ld_acquire_gpu(counter);
-    if ((int)(found - expected) >= 0) return true;
-    if (polls == 0) {
-      st_relaxed_sys(&record->counter, wait.counter);
-      st_relaxed_sys(&record->expected, expected);
-      st_relaxed_sys(&record->found, found);
-      gpuos_report(cta, GPUOS_SM_WAITING, slot.number);
-      since_ns = mov_globaltimer();
+  const uint32_t expected = w.wait.threshold * slot.step;
+  const uint64_t now_ns = mov_globaltimer();
+  if (w.since_ns == 0) {
+    st_relaxed_sys(&record->counter, w.wait.counter); // several lanes may report; any will do
+    st_relaxed_sys(&record->expected, expected);
+    st_relaxed_sys(&record->found, w.found);
+    gpuos_report(cta, GPUOS_SM_WAITING, slot.number);
+  }
+  if (w.since_ns == 0 || ld_relaxed_shared(&cta.hold)) w.since_ns = now_ns;
+  if (now_ns - w.since_ns < 1000ull * cta.wait_limit_us) return true;
+  gpuos_record_fault(cta, slot, GPUOS_FAULT_STALL, w.wait.counter, expected, w.found);
+  return false;
+}
+
+// All lanes: up to 32 waits of a list, one a lane. Meanwhile tiles of this CTA are signalled, which
+// may be what they wait for.
+GPUOS_DEVICE bool gpuos_wait_some(gpuos_cta &cta, const gpuos_slot &slot, const gpuos_wait_t *waits,
+                                  uint32_t count, uint32_t &signalled) {
+  const uint32_t all = 0xffffffffu, lane = gpuos_lane();
+  gpuos_waiting w = {lane < count ? waits[lane] : gpuos_wait_t{0, 0}, 0, 0};
+  const uint32_t *counter = (const uint32_t *)cta.args.counters + w.wait.counter;
+  for (bool met = lane >= count;;) {
+    if (!met) {
+      w.found = ld_acquire_gpu(counter);
+      met = (int)(w.found - w.wait.threshold * slot.step) >= 0;
     }
-    if (gpuos_lane0()) gpuos_signal_stored(cta, signalled); // perhaps it is that we wait for
+    if (__all_sync(all, met)) return true;
+    if (gpuos_lane0()) gpuos_signal_stored(cta, signalled);
+    const bool go = !ld_relaxed_shared(&cta.stop) && (met || gpuos_may_wait(cta, slot, w));
+    if (!__all_sync(all, go)) return false;
     __nanosleep(40);
-    if (ld_relaxed_shared(&cta.stop)) return false;
-    const uint64_t now_ns = mov_globaltimer();
-    if (ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
-    if (now_ns - since_ns < 1000ull * ld_relaxed_shared(&cta.wait_limit_us)) continue;
-    gpuos_record_fault(cta, slot, GPUOS_FAULT_STALL, wait.counter, expected, found);
-    return false;
   }
 }
 
@@ -348,11 +363,11 @@ GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_
   if (mark == met) return true;
   if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
   const gpuos_wait_list_t list = cta.wait_lists[slot.tile.wait_list];
-  bool over = true;
-  for (uint32_t i = gpuos_lane(); over && i < list.count; i += 32)
-    over = gpuos_wait_one(cta, slot, cta.waits[list.first + i], signalled);
-  over = __all_sync(0xffffffffu, over);
+  for (uint32_t i = 0; i < list.count; i += 32)
+    if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i,
+                         list.count - i < 32 ? list.count - i : 32, signalled))
+      return false;
   fence_proxy_async(); // for bulk copies as well
-  if (over) met = mark;
-  return over;
+  met = mark;
+  return true;
 }

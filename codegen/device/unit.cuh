@@ -108,6 +108,13 @@ GPUOS_DEVICE void gpuos_barrier() {
   __syncwarp();
   barrier_sync<1>(GPUOS_THREADS);
 }
+// For units in which single warps stop for a pause: those that wait here for them stand still as well.
+GPUOS_DEVICE void gpuos_barrier_held(gpuos_cta &cta) {
+  const uint32_t bit = 1u << gpuos_thread() / 32;
+  if (gpuos_thread() % 32 == 0) atomicOr(&cta.warps_held, bit);
+  gpuos_barrier();
+  if (gpuos_thread() % 32 == 0) atomicAnd(&cta.warps_held, ~bit);
+}
 GPUOS_DEVICE bool gpuos_barrier_or(bool value) {
   __syncwarp();
   return barrier_red_or<1>(GPUOS_THREADS, value);

@@ -107,14 +107,9 @@ inline bool ours_quiesce(ours_t *o) {
   return said(*o, "quiesce", gpuos_quiesce(o->program, 10ull * 1000 * 1000 * 1000));
 }
 
-// Whole pairs, spread evenly: pair i of `sms` / 2 is pair i * pairs / (sms / 2) of the kernel's.
+// Spread over the GPCs.
 inline bool ours_lend(ours_t *o, uint32_t sms) {
-  uint32_t mask[8] = {}, pairs = gpuos_device_sm_count(o->device) / 2, wanted = sms / 2;
-  for (uint32_t i = 0; i < wanted && i < pairs; i++) {
-    uint32_t first = (wanted < pairs ? i * pairs / wanted : i) * 2;
-    mask[first / 32] |= 3u << first % 32;
-  }
-  return said(*o, "lend", gpuos_lend(o->program, mask));
+  return said(*o, "lend", gpuos_lend_count(o->program, sms));
 }
 
 // ---- what run_block asks for --------------------------------------------------------------------

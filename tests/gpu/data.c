@@ -187,7 +187,8 @@ static void compare_bits(test_t *test, const tensor_t *tensor, const char *what)
   for (size_t i = tensor->count; i-- > 0;)
     if (memcmp(now + i * bytes, first + i * bytes, bytes)) wrong++, at = i;
   if (wrong)
-    fail_with(test, "%s: %zu of %zu elements of '%s' differ from the first step's, first %zu: %g, was %g",
+    fail_with(test,
+              "%s: %zu of %zu elements of '%s' differ from the first step's, first %zu: %g, was %g",
               what, wrong, tensor->count, tensor->info.name, at, decode(now, at, tensor->dtype),
               decode(first, at, tensor->dtype));
   free(now);

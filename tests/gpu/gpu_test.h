@@ -45,9 +45,10 @@ uint32_t random_below(uint32_t limit);
 
 double decode(const void *data, size_t i, int dtype);
 
-// Lists the program's tensors and draws data for all that are given. Inputs are in [-1, 1), matrices
-// of weights scaled so that products stay of that size, vectors of weights near 1; integers go by
-// their names: positions ("pos") and sequences ("seq") count from 0, all others are below 16.
+// Lists the program's tensors and draws data for all that are given. Inputs are in [-1, 1),
+// matrices of weights scaled so that products stay of that size, vectors of weights near 1;
+// integers go by their names: positions ("pos") and sequences ("seq") count from 0, all others are
+// below 16.
 void make_data(test_t *test);
 void free_data(test_t *test);
 

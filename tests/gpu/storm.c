@@ -50,7 +50,8 @@ static void print_sms(const test_t *test) {
       printf("  SM %u: %s\n", s, gpuos_device_error(test->tested.device));
       break;
     }
-    if (!strcmp(info.phase, "idle") || !strcmp(info.phase, "gone") || shown++ >= SHOWN_SMS) continue;
+    bool busy = strcmp(info.phase, "idle") && strcmp(info.phase, "gone");
+    if (!busy || shown++ >= SHOWN_SMS) continue;
     printf("  SM %u (%u of the chip) %s '%s' tile %u slice %u, %u units, %u parks\n", s, info.smid,
            info.phase, info.operator_name, info.tile, info.slice, info.units_run, info.parks);
   }

@@ -5,9 +5,10 @@
     sweep.py run GPUOS FOLDER [--only N,N] [--seed N] [--data exact|normal] [--device cuda|cpu]
 
 `make` needs the compiler, no GPU and no PyTorch: it writes FOLDER/sweep_N.yaml and .cubin, several
-cases each, and FOLDER/sweep.json. `run` needs gpuos and PyTorch: it runs every artefact twice, three
-steps each on poisoned outputs: on small integers, where sums are exact and bits must agree, and on
-normal numbers. Prints a line for each case that fails, and "N passed, N failed". Where there is no
+cases each, every other one with a budget of 8 us so that tiles have several units, and
+FOLDER/sweep.json. `run` needs gpuos and PyTorch: it runs every artefact twice, three steps on
+poisoned outputs: on small integers, where sums are exact and bits must agree, and on normal numbers.
+Prints what is known of each case that fails, and "N passed, N failed". Where there is no
 GPU, --tables and --device=cpu try the cases themselves, on the CPU device.
 """
 import argparse
@@ -37,7 +38,8 @@ def model_text(cases):
             known = {key: tensor[key] for key in ("shape", "dtype", "role")}
             lines.append(f"  {name}: {json.dumps(known)}")
     lines.append("ops:")
-    lines += [f"  - {op}: {json.dumps(attributes)}" for case in cases for op, attributes in case["ops"]]
+    for case in cases:
+        lines += [f"  - {op}: {json.dumps(attributes)}" for op, attributes in case["ops"]]
     return "\n".join(lines) + "\n"
 
 
@@ -51,18 +53,23 @@ def call(words, limit_s=600):
         return None, f"no end after {limit_s} s"
 
 
-def device_code(gpuosc, model):
-    """Output tensor to the device code that makes it: "matmul_wgmma, TILE_N = 128, STORED = 1"."""
-    plan, source = call([gpuosc, model, "--emit=plan"])[1], call([gpuosc, model, "--emit=cuda"])[1]
-    structs = {name: re.sub(r"\s*enum { (.*?) };", r", \1", "".join(re.findall(r"\s*enum {.*", body)))
-               for name, body in re.findall(r"^struct (\w+) {\n(.*?)^};", source, re.S | re.M)}
-    runs = re.search(r"gpuos_outcome run.*?^  }", source, re.S | re.M)[0]
+def constants(struct):
+    """"TILE_N = 128, X_ELEM = GPUOS_BF16, ..." of a struct's text."""
+    return ", ".join(re.findall(r"enum { (.*?) };", struct))
+
+
+def device_code(compiler):
+    """Output tensor to the device code that makes it: "matmul_wgmma_0, TILE_N = 128, ..., 3 units"."""
+    plan, source = call([*compiler, "--emit=plan"])[1], call([*compiler, "--emit=cuda"])[1]
+    structs = dict(re.findall(r"^struct (\w+) {\n(.*?)^};", source, re.S | re.M))
+    runs = re.search(r"gpuos_outcome run.*?^  }", source, re.S | re.M)
     found = {}
-    for labels, name in re.findall(r"((?:case \d+:\s*)+)return \w+<(?:\w+<)?(\w+)>", runs):
+    cases = re.findall(r"((?:case \d+:\s*)+)return \w+<(?:\w+<)?(\w+)>", runs[0] if runs else "")
+    for labels, name in cases:
         for number in re.findall(r"\d+", labels):
-            out = re.search(rf"^op {number} .*\n *write out .* (\w+)$", plan, re.M)
-            if out:
-                found[out[1]] = re.sub(r"_\d+$", "", name) + structs.get(name, "")
+            op = re.search(rf"^op {number} .* units=(\d+) .*\n *write out .* (\w+)$", plan, re.M)
+            if op:
+                found[op[2]] = f"{name}, {constants(structs.get(name, ''))}, {op[1]} units"
     return found
 
 
@@ -71,10 +78,11 @@ def compile_cases(options, name, cases):
     that is to blame stands alone; the others keep their place in the sweep."""
     model, kind = options.folder / f"{name}.yaml", "table" if options.tables else "cubin"
     artefact = model.with_suffix(f".{kind}")
+    compiler = [options.program, model, f"--unit-budget-us={cases[0]['budget_us']}"]
     model.write_text(model_text(cases))
-    code, said = call([options.program, model, f"--emit={kind}", "-o", artefact])
+    code, said = call([*compiler, f"--emit={kind}", "-o", artefact])
     if code == 0:
-        code_of = device_code(options.program, model)
+        code_of = device_code(compiler)
         for case in cases:
             made = dict.fromkeys(code_of.get(output, "?") for output in case["outputs"])
             case["code"] = "; ".join(made)
@@ -93,8 +101,9 @@ def compile_cases(options, name, cases):
 
 def summary(files):
     codes = [case["code"] for file in files for case in file["cases"]]
-    return (f"{len(codes)} cases; outputs of {sum('wgmma' in c for c in codes)} come from wgmma, "
-            f"{sum('STORED = 1' in c for c in codes)} through bulk stores")
+    count = {word: sum(word in code for code in codes)
+             for word in ("wgmma", "TILE_N = 256", "STORED = 1")}
+    return f"{len(codes)} cases; outputs with " + ", ".join(f"{w}: {n}" for w, n in count.items())
 
 
 def make(options):
@@ -103,6 +112,8 @@ def make(options):
     for old in folder.glob("sweep_*"):
         old.unlink()
     cases = sweep_cases.draw(options.seed, options.count)
+    for case in cases:
+        case["budget_us"] = (20, 8)[case["number"] // size % 2]
     groups = [cases[at:at + size] for at in range(0, len(cases), size)]
     files, failed = [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -134,8 +145,8 @@ class Runner:
         torch, shape, unit = self.torch, tensor["shape"], tensor["unit"]
         like = {"device": self.where, "dtype": torch.float64, "generator": self.generator}
         if not shape:
-            share = torch.rand((), **like) * 1.5 + 0.5 if random else torch.ones((), device=self.where)
-            values = unit * share.double()
+            share = torch.rand((), **like) * 1.5 + 0.5 if random else 1.0
+            values = torch.full((), unit, device=self.where, dtype=torch.float64) * share
         elif random:
             values = torch.randn(shape, **like) * unit
         else:
@@ -178,19 +189,22 @@ class Runner:
         return given, words
 
     def judge(self, file, given, random):
-        """Case number to what is wrong with it, or None; the largest error."""
-        wrong, worst = {}, 0.0
+        """Case number to what is wrong with it, or None; a line about all of them."""
+        wrong, worst, exact, count = {}, 0.0, 0, 0
         for case in file["cases"]:
             got = {name: self.read(name, case["tensors"][name]) for name in case["outputs"]}
             own = {name: given[name] for name in case["tensors"] if name in given}
+            count += len(got)
+            wrong[case["number"]] = None
             try:
-                worst = max(worst, self.reference.check(case, own, got, random))
-                wrong[case["number"]] = None
+                error, equal = self.reference.check(case, own, got, random)
+                worst, exact = max(worst, error), exact + equal
             except self.reference.Wrong as why:
                 wrong[case["number"]] = str(why)
-        return wrong, worst
+        return wrong, f"{exact} of {count} outputs bit by bit, RMS error at most {worst:.1e}"
 
     def run(self, file, random):
+        """Case number to what is wrong with it, "" if the artefact did not run, or None."""
         kind = "normal" if random else "exact"
         seed = self.options.seed * 1000 + 2 * file["cases"][0]["number"] + random
         self.generator = self.torch.Generator(self.where).manual_seed(seed)
@@ -200,13 +214,13 @@ class Runner:
                            f"--timeout={STEP_LIMIT_S}", "--steps=3", "--quiet", *words],
                           PROCESS_LIMIT_S)
         if code == 0:
-            wrong, worst = self.judge(file, given, random)
+            wrong, said = self.judge(file, given, random)
         else:
             self.hangs += code is None or "[TIMEOUT]" in said or "[STALL]" in said
-            wrong, worst = {case["number"]: said for case in file["cases"]}, 0.0
-        bad = sum(why is not None for why in wrong.values())
-        print(f"{'FAIL' if bad else 'ok  '} {file['name']} {kind}: {len(wrong) - bad} of "
-              f"{len(wrong)} right, RMS error at most {worst:.1e}", flush=True)
+            wrong = {case["number"]: "" for case in file["cases"]}
+        right = sum(why is None for why in wrong.values())
+        print(f"{'ok  ' if right == len(wrong) else 'FAIL'} {file['name']} {kind}: {right} of "
+              f"{len(wrong)} cases right, {said}", flush=True)
         return wrong
 
 
@@ -226,22 +240,18 @@ def check_formats(runner):
             sys.exit(f"sweep.py: PyTorch rounds to {dtype} in another way; fix the reference first")
 
 
-def report(case, name, kind, why):
-    print(f"  {case['number']} ({name}, {kind}) {case['text']}\n    {case['code']}\n    {why}",
-          flush=True)
-
-
 def run_file(runner, file, kinds):
-    """Cases that failed."""
+    """The numbers of the cases that failed."""
     failed = set()
     for random in kinds:
         wrong = runner.run(file, random)
         for case in file["cases"]:
             why = wrong[case["number"]]
-            if why and len(set(wrong.values())) > 1 or why and case is file["cases"][0]:
-                report(case, file["name"], "normal" if random else "exact", why)
-            if why:
+            if why is not None:
                 failed.add(case["number"])
+            if why:
+                print(f"  case {case['number']}: {case['text']}\n    {case['code']}\n    {why}",
+                      flush=True)
     return failed
 
 
@@ -252,7 +262,7 @@ def run(options):
     passed = failed = 0
     start = time.monotonic()
     print(f"--seed={options.seed}", flush=True)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         runner = Runner(options, scratch)
         check_formats(runner)
         for file in files:
@@ -281,7 +291,7 @@ def main():
     commands.choices["make"].add_argument("--count", type=int, default=220, help="cases")
     commands.choices["make"].add_argument("--per-file", type=int, default=8)
     commands.choices["make"].add_argument("--jobs", type=int, default=2)
-    commands.choices["make"].add_argument("--tables", action="store_true", help="without device code")
+    commands.choices["make"].add_argument("--tables", action="store_true", help="no device code")
     commands.choices["run"].add_argument("--only", help="files, as 3,17b")
     commands.choices["run"].add_argument("--data", choices=("exact", "normal"), help="default both")
     commands.choices["run"].add_argument("--device", choices=("cuda", "cpu"), default="cuda")

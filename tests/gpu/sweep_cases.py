@@ -20,9 +20,9 @@ OUTS = ["bf16", "f16", "f32", "e4m3", "e5m2", "bf16", "f32"]
 SCALES = [("x_scale", "w_scale"), ("x_scale", "w_scale"), ("x_scale",), ("w_scale",), ()]
 TERMS = [(), (), ("bias",), ("add",), ("bias", "add")]
 # Expressions over the product h; s is a number, r as h, t a column of it, v a row.
-EXPRESSIONS = [None, None, None, "silu(h)", "max(h, 0)", "gelu(h)", "gelu_tanh(h)", "h * s", "h + r",
-               "silu(h) * r", "h * t", "max(h * s + r, 0)", "min(max(h, -4), 4)", "tanh(h) * v",
-               "bf16(h) * 2", "e4m3(h) + r"]
+EXPRESSIONS = [None, None, None, "silu(h)", "max(h, 0)", "gelu(h)", "gelu_tanh(h)", "h * s",
+               "h + r", "silu(h) * r", "h * t", "max(h * s + r, 0)", "min(max(h, -4), 4)",
+               "tanh(h) * v", "bf16(h) * 2", "e4m3(h) + r"]
 GATES = ["silu(g) * u", "gelu_tanh(g) * u", "max(g, 0) * u", "g * u", "silu(g) * u + r"]
 
 
@@ -78,8 +78,9 @@ class Draw:
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
-        for name, cards in (("m", EDGES_M), ("n", EDGES_N), ("k", ALIGNED_K), ("ragged_k", RAGGED_K),
-                            ("pair", PAIRS), ("out", OUTS), ("scales", SCALES), ("terms", TERMS),
+        for name, cards in (("m", EDGES_M), ("n", EDGES_N), ("k", ALIGNED_K),
+                            ("ragged_k", RAGGED_K), ("pair", PAIRS), ("out", OUTS),
+                            ("scales", SCALES), ("terms", TERMS),
                             ("expression", EXPRESSIONS), ("gate", GATES),
                             ("aligned", [True, True, False]), ("coin", [True, False]),
                             ("batch", [(2,), (3,), (2, 2), (1,)]), ("link_pair", PAIRS)):
@@ -171,8 +172,16 @@ class Draw:
     # ---- kinds of cases
 
     def plain(self, case):
-        pair, aligned = self.pair.deal(), self.aligned.deal()
-        m, n, k = self.shape(aligned)
+        aligned = self.aligned.deal()
+        self.product(case, aligned, self.shape(aligned))
+
+    def wide(self, case):
+        """Enough of it that tiles of 256 columns pay."""
+        n = self.size(2049, 2400, self.rng.choice((1, 8, 16)))
+        self.product(case, True, (self.size(2049, 2300), n, self.size(64, 700, 16)))
+
+    def product(self, case, aligned, shape):
+        pair, (m, n, k) = self.pair.deal(), shape
         if not aligned and self.rng.random() < 0.15:
             pair = ("f32", "f32")
         case.notes += [" x ".join(pair), f"{m}x{n}x{k}"]
@@ -190,7 +199,8 @@ class Draw:
         shared = self.coin.deal()
         case.notes += [" x ".join(pair), f"{batch} {m}x{n}x{k}", "one w" if shared else "w each"]
         x = case.tensor("a", (*batch, m, k), pair[0])
-        w = self.weight(case, "b", n, k, pair[1], aligned or self.coin.deal(), () if shared else batch)
+        transposed, own = aligned or self.coin.deal(), () if shared else batch
+        w = self.weight(case, "b", n, k, pair[1], transposed, own)
         shape = (*batch, m, n)
         self.finish(case, "matmul", {"x": x, **w, **self.scale(case, pair, k),
                                      **self.terms_of(case, shape)}, shape, self.expression.deal())
@@ -286,8 +296,7 @@ class Draw:
 
 
 # Of 20 cases.
-KINDS = ["plain"] * 9 + ["batched"] * 2 + ["sliced"] * 2 + ["gated"] * 3 + ["chain 2", "chain 3",
-                                                                            "chain 2", "placed"]
+KINDS = ["plain"] * 8 + ["wide", "batched", "sliced", "gated", "chain 2"] * 2 + ["chain 3", "placed"]
 
 
 def draw(seed, count):

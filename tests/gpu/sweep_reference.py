@@ -45,10 +45,10 @@ def rounded(v, dtype):
 
 
 def ulp(v, dtype):
-    """Distance of neighbouring values of dtype at v."""
-    exponent = torch.frexp(v)[1] - 1
-    exponent = exponent.clamp(min=LEAST_EXPONENT[dtype]) - MANTISSA[dtype]
-    return torch.exp2(exponent.double())
+    """Distance of neighbouring values of dtype at v, from float64's bits."""
+    exponent = (v.contiguous().view(torch.int64) >> 52 & 0x7ff) - 1023
+    step = exponent.clamp(min=LEAST_EXPONENT[dtype]) - MANTISSA[dtype]
+    return (step + 1023 << 52).view(torch.float64)
 
 
 # ---- values with errors -------------------------------------------------------------------------
@@ -228,7 +228,8 @@ class At:
         return self.dtypes[(source if isinstance(source, str) else source[0]).split("[")[0]]
 
     def out_dtype(self):
-        return self.attributes.get("dtype") or self.dtype_of("x" if "x" in self.attributes else "inputs")
+        source = "x" if "x" in self.attributes else "inputs"
+        return self.attributes.get("dtype") or self.dtype_of(source)
 
 
 # ---- judging ------------------------------------------------------------------------------------
@@ -277,18 +278,19 @@ def check(case, given, got, random):
     """Follows a case: outputs must be right, and what comes after them starts from them.
 
     given, got: name to float64 tensor; random: values are, not integers. Returns the largest RMS
-    error of an output.
+    error of an output and how many of them had to be, and are, right bit by bit.
     """
     values = {name: Value(v) for name, v in given.items()}
     dtypes = {name: t["dtype"] for name, t in case["tensors"].items()}
-    worst = 0.0
+    worst, exact = 0.0, 0
     for op, attributes in case["ops"]:
         at, name = At(attributes, values, dtypes, random), attributes["out"]
         x, dtype = OPERATORS[op](at), at.out_dtype()
         dtypes[name] = dtype
         if name in case["outputs"]:
             worst = max(worst, judge(name, got[name], x, dtype, random))
+            exact += x.e == 0
             values[name] = Value(got[name])
         else:
             values[name] = stored(x, dtype)
-    return worst
+    return worst, exact
