@@ -40,8 +40,8 @@ static const gos_option_t option_list[OPTION_COUNT] = {
 enum {
   AHEAD = 32,         // steps; the device keeps the times of the last 64
   TRACE_UNITS = 1024, // an SM; the ring itself is not looked at
-  STORM_RUN_NS = 50000,
-  STORM_PAUSE_NS = 20000,
+  STORM_RUN_NS = 20000,
+  STORM_PAUSE_NS = 5000,
   NAP_NS = 20000,
 };
 

@@ -183,8 +183,8 @@ gpuos_status_t gpuos_program_sm(gpuos_program_t *program, uint32_t sm, gpuos_sm_
 // ---- measuring ----------------------------------------------------------------------------------
 
 // `count` pauses of pause_ns, run_ns apart, by the kernel itself while steps run: the time from the
-// command's store until the last SM had stopped loading and multiplying. Starts them; `done` tells
-// when they are over.
+// command's store until the last SM had issued its last load. (Matrix instructions end a step or two
+// later, when what has been loaded is used up.) Starts them; `done` tells when they are over.
 gpuos_status_t gpuos_pause_storm(gpuos_program_t *program, uint32_t count, uint32_t run_ns,
                                  uint32_t pause_ns);
 typedef struct gpuos_storm {

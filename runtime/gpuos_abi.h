@@ -462,8 +462,8 @@ typedef struct gpuos_mailbox {
   uint32_t reserved2[16];
   // By step number modulo their count: global timer when step was opened, and finished.
   uint64_t step_start_ns[GPUOS_TIMED_STEPS], step_end_ns[GPUOS_TIMED_STEPS];
-  // Pauses by nanoseconds from the command's store until the last SM had stopped; the last bin holds
-  // all longer ones.
+  // Pauses by nanoseconds from the command's store until the last SM had issued its last load; the last
+  // bin holds all longer ones.
   uint32_t pause_bins[GPUOS_PAUSE_BINS];
 } gpuos_mailbox_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_mailbox_t) == 256 + 16 * GPUOS_TIMED_STEPS + 4 * GPUOS_PAUSE_BINS,

@@ -80,7 +80,7 @@ GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outco
     gpuos_end_unit(cta, slot, slot.slices - 1);
   }
   if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
-  st_relaxed_shared(&cta.workers_busy, 0);
+  st_relaxed_shared(&cta.worker_loads, 0);
 }
 
 // The next tile; false: nothing comes any more. Whoever waits can as well see to the last one's end.
@@ -98,8 +98,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
     if (gpuos_thread() == 0) {
-      // Units without the ring stop as one, at a barrier that waits for worker 0.
-      st_relaxed_shared(&cta.workers_busy, PROGRAM::bulk(slot.tile.op) ? 0x11 : 0x1);
+      st_relaxed_shared(&cta.worker_loads, !PROGRAM::bulk(slot.tile.op));
       gpuos_begin_unit(cta);
     }
     if (slot.realign) worker.ring.stage = 0;
@@ -145,7 +144,8 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, ui
   cta.rank = ctas == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN, cta.submitted = cta.parked = cta.lent = 0; // until the watch has looked
   cta.wait_limit_us = control->wait_limit_us;
-  cta.hold = cta.stop = cta.gone = cta.loader_held = cta.warps_held = cta.workers_busy = 0;
+  cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
+  cta.worker_held = cta.worker_loads = 0;
   cta.held_total_ns = 0;
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
   cta.slots[0].tile.op = cta.slots[1].tile.op = GPUOS_NONE;

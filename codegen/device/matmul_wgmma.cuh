@@ -86,11 +86,10 @@ template <class U> struct gpuos_matmul_wgmma {
   template <bool PAIR>
   GPUOS_DEVICE bool load_steps(gpuos_loader &loader, const source &s, uint32_t step, uint32_t end) {
     const gpuos_ring_at at = gpuos_find_ring(loader);
-    uint32_t k = step * STEP_K, hold = 0;
+    uint32_t k = step * STEP_K;
     for (; step < end; step++, k += STEP_K) {
       uint32_t full, to;
-      if (!gpuos_enter_stage(loader, at, STEP_BYTES, hold, full, to)) return false;
-      hold = ld_relaxed_shared(&loader.cta->hold);
+      if (!gpuos_enter_stage(loader, at, STEP_BYTES, full, to)) return false;
       cp_async_bulk_tensor_load(to, s.x, full, k, s.m, s.x_batch);
       load_w<PAIR>(s, s.w0, to + X_BYTES, full, k);
       if constexpr (COUNT == 2) load_w<PAIR>(s, s.w1, to + X_BYTES + W_BYTES, full, k);
@@ -201,7 +200,7 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
       for (int i = 0; i < ACCS; i += 4, to += GPUOS_THREADS)
         *to = make_float4(d[s][i], d[s][i + 1], d[s][i + 2], d[s][i + 3]);
-    gpuos_barrier_held(*ctx.cta);
+    gpuos_barrier();
     if (gpuos_thread() == 0)
       gpuos_fill_slot(*ctx.cta, ctx.slot->park, ctx.slot->number, ctx.slot->stop_slice);
   }
@@ -221,7 +220,7 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
     for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
     if (!parked) return;
-    gpuos_barrier_held(*ctx.cta);
+    gpuos_barrier();
     if (gpuos_thread() == 0) gpuos_free_slot(*ctx.cta, ctx.slot->resume);
   }
 
@@ -389,7 +388,7 @@ template <class U> struct gpuos_matmul_wgmma {
     if (multiply_all(ctx, worker, d)) {
       finish(ctx, worker, d);
       if (STORED) return GPUOS_HANDED_OVER;
-      gpuos_barrier_held(*ctx.cta); // all have written
+      gpuos_barrier(); // all have written
       return GPUOS_DONE;
     }
     if (ctx.slot->stop_slice == GPUOS_NONE) return GPUOS_GIVEN_UP;

@@ -170,15 +170,16 @@ GPUOS_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
                : "memory");
 }
 
-// True: the phase of that parity is over. Sleeps for it, but not for longer than about half a
-// microsecond: whoever waits looks at commands as well.
+// True: the phase of that parity is over. Sleeps for it, but not for longer than about LIMIT_NS:
+// whoever waits looks at commands as well.
+template <int LIMIT_NS = 500>
 GPUOS_DEVICE bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
   uint32_t over;
 #if __CUDA_ARCH__ >= 900
   asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %3; "
                "selp.u32 %0, 1, 0, p;}"
                : "=r"(over)
-               : "r"(barrier), "r"(parity), "n"(500)
+               : "r"(barrier), "r"(parity), "n"(LIMIT_NS)
                : "memory");
 #else // no sleeping there
   asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "

@@ -81,13 +81,13 @@ GPUOS_DEVICE gpuos_ring_at gpuos_find_ring(const gpuos_loader &loader) {
 
 // The next stage, empty, its mbarrier told what is to come. False: stop.
 GPUOS_DEVICE bool gpuos_enter_stage(gpuos_loader &loader, const gpuos_ring_at &at, uint32_t bytes,
-                                    uint32_t hold, uint32_t &out_full, uint32_t &out_stage) {
+                                    uint32_t &out_full, uint32_t &out_stage) {
   const uint32_t stage = loader.ring.stage, skip = stage * (uint32_t)sizeof(uint64_t);
-  if (hold) gpuos_hold_loader(*loader.cta);
-  while (!mbarrier_try_wait_parity(at.empty + skip, loader.ring.parity() ^ 1)) {
+  while (!mbarrier_try_wait_parity<100>(at.empty + skip, loader.ring.parity() ^ 1)) {
     gpuos_hold_loader(*loader.cta);
     if (ld_relaxed_shared(&loader.cta->stop)) return false;
   }
+  gpuos_hold_loader(*loader.cta); // as late as can be: nothing is issued after the look
   out_full = at.full + skip;
   out_stage = at.stages + stage * GPUOS_STAGE_BYTES;
   mbarrier_arrive_expect_tx(out_full, bytes);

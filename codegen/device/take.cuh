@@ -21,6 +21,8 @@ GPUOS_DEVICE bool gpuos_leaving(gpuos_cta &cta) {
 // The loader, paused: stays here.
 GPUOS_DEVICE void gpuos_hold_loader(gpuos_cta &cta) {
   if (!ld_relaxed_shared(&cta.hold)) return;
+  cta.loader_held_ns = mov_globaltimer();
+  __threadfence_block();
   st_relaxed_shared(&cta.loader_held, 1);
   while (ld_relaxed_shared(&cta.hold) && !ld_relaxed_shared(&cta.stop)) __nanosleep(64);
   st_relaxed_shared(&cta.loader_held, 0);

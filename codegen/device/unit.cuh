@@ -65,9 +65,9 @@ struct gpuos_cta {
   uint32_t hold; // paused: stop in place
   uint32_t stop; // aborted, or a fault: leave in any case
   uint32_t gone; // the scheduler has left, and nothing comes any more
-  uint32_t loader_held;
-  uint32_t warps_held;   // bit w: worker warp w stands still
-  uint32_t workers_busy; // 0: between tiles; else the warps of which one in each four has to be held
+  uint32_t loader_held, worker_held; // stands still: the loader, worker 0
+  uint32_t worker_loads; // the workers run a unit that loads by itself
+  uint64_t loader_held_ns, worker_held_ns; // since when
   uint64_t held_total_ns; // in all pauses so far
   uint32_t units_run;
   uint64_t unit_start_ns, unit_held_ns; // of the unit that runs: held_total_ns when it began
@@ -107,13 +107,6 @@ GPUOS_DEVICE gpuos_mailbox_t *gpuos_mailbox_of(const gpuos_cta &cta) {
 GPUOS_DEVICE void gpuos_barrier() {
   __syncwarp();
   barrier_sync<1>(GPUOS_THREADS);
-}
-// For units in which single warps stop for a pause: those that wait here for them stand still as well.
-GPUOS_DEVICE void gpuos_barrier_held(gpuos_cta &cta) {
-  const uint32_t bit = 1u << gpuos_thread() / 32;
-  if (gpuos_thread() % 32 == 0) atomicOr(&cta.warps_held, bit);
-  gpuos_barrier();
-  if (gpuos_thread() % 32 == 0) atomicAnd(&cta.warps_held, ~bit);
 }
 GPUOS_DEVICE bool gpuos_barrier_or(bool value) {
   __syncwarp();
@@ -185,10 +178,12 @@ GPUOS_DEVICE void gpuos_end_unit(gpuos_cta &cta, const gpuos_slot &slot, uint32_
 // see the pause stops the others, whose matrix instructions wait for it.
 GPUOS_DEVICE void gpuos_hold(gpuos_cta &cta) {
   if (!ld_relaxed_shared(&cta.hold)) return;
-  const uint32_t bit = 1u << gpuos_thread() / 32;
-  if (gpuos_thread() % 32 == 0) atomicOr(&cta.warps_held, bit);
+  const bool says = gpuos_thread() == 0;
+  if (says) cta.worker_held_ns = mov_globaltimer();
+  __threadfence_block();
+  if (says) st_relaxed_shared(&cta.worker_held, 1);
   while (ld_relaxed_shared(&cta.hold) && !ld_relaxed_shared(&cta.stop)) __nanosleep(100);
-  if (gpuos_thread() % 32 == 0) atomicAnd(&cta.warps_held, ~bit);
+  if (says) st_relaxed_shared(&cta.worker_held, 0);
 }
 
 // A barrier of the workers at which the tile can be held or given up; false: give it up.

@@ -19,13 +19,15 @@ GPUOS_DEVICE const uint32_t *gpuos_watched(const gpuos_control_t *control, uint3
   }
 }
 
-// Both the loader and the workers stand still: the SM is held, and says so once a pause.
+// Nothing is loaded any more: the SM is held, and says once a pause since when.
 GPUOS_DEVICE void gpuos_say_held(gpuos_cta &cta, bool &said) {
   if (said || !ld_relaxed_shared(&cta.loader_held)) return;
-  const uint32_t held = ld_relaxed_shared(&cta.warps_held);
-  const uint32_t groups = ((held & 0xf) != 0) | ((held & 0xf0) != 0) << 4;
-  if (ld_relaxed_shared(&cta.workers_busy) & ~groups) return;
-  st_relaxed_sys_u64(&gpuos_record_of(cta)->held_ns, mov_globaltimer());
+  const bool loads = ld_relaxed_shared(&cta.worker_loads) != 0;
+  if (loads && !ld_relaxed_shared(&cta.worker_held)) return;
+  __threadfence_block();
+  uint64_t held_ns = cta.loader_held_ns;
+  if (loads && cta.worker_held_ns > held_ns) held_ns = cta.worker_held_ns;
+  st_relaxed_sys_u64(&gpuos_record_of(cta)->held_ns, held_ns);
   fence_acq_rel_gpu();
   red_relaxed_gpu_add(&gpuos_control_of(cta)->held_count, 1);
   said = true;

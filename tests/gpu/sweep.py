@@ -5,10 +5,10 @@
     sweep.py run GPUOS FOLDER [--only N,N] [--seed N] [--data exact|normal] [--device cuda|cpu]
 
 `make` needs the compiler, no GPU and no PyTorch: it writes FOLDER/sweep_N.yaml and .cubin, several
-cases each, every other one with a budget of 8 us so that tiles have several units, and
+cases each, every other one with a budget of 10 us so that tiles have several units, and
 FOLDER/sweep.json. `run` needs gpuos and PyTorch: it runs every artefact twice, three steps on
-poisoned outputs: on small integers, where sums are exact and bits must agree, and on normal numbers.
-Prints what is known of each case that fails, and "N passed, N failed". Where there is no
+poisoned outputs: on small integers, where sums are exact and bits must agree, and on normal
+numbers. Prints what is known of each case that fails, and "N passed, N failed". Where there is no
 GPU, --tables and --device=cpu try the cases themselves, on the CPU device.
 """
 import argparse
@@ -59,7 +59,7 @@ def constants(struct):
 
 
 def device_code(compiler):
-    """Output tensor to the device code that makes it: "matmul_wgmma_0, TILE_N = 128, ..., 3 units"."""
+    """Output tensor to the code that makes it: "matmul_wgmma_0, TILE_N = 128, ..., 3 units"."""
     plan, source = call([*compiler, "--emit=plan"])[1], call([*compiler, "--emit=cuda"])[1]
     structs = dict(re.findall(r"^struct (\w+) {\n(.*?)^};", source, re.S | re.M))
     runs = re.search(r"gpuos_outcome run.*?^  }", source, re.S | re.M)
@@ -113,7 +113,7 @@ def make(options):
         old.unlink()
     cases = sweep_cases.draw(options.seed, options.count)
     for case in cases:
-        case["budget_us"] = (20, 8)[case["number"] // size % 2]
+        case["budget_us"] = (20, 10)[case["number"] // size % 2]
     groups = [cases[at:at + size] for at in range(0, len(cases), size)]
     files, failed = [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

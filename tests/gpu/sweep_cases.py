@@ -296,7 +296,8 @@ class Draw:
 
 
 # Of 20 cases.
-KINDS = ["plain"] * 8 + ["wide", "batched", "sliced", "gated", "chain 2"] * 2 + ["chain 3", "placed"]
+KINDS = (["plain"] * 8 + ["wide", "batched", "sliced", "gated", "chain 2"] * 2 +
+         ["chain 3", "placed"])
 
 
 def draw(seed, count):
