@@ -12,7 +12,8 @@
 // format 4 that is the size of a payload, here { u32 symbol, u32 value }.
 enum {
   INFO_SIZED = 4,
-  INFO_FRAME_SIZE = 0x11,
+  INFO_FRAME_SIZE = 0x11, // of one function
+  INFO_STACK_SIZE = 0x12, // of a kernel and what it calls
   INFO_REGCOUNT = 0x2f,
   EM_CUDA_MACHINE = 190,
   SYSTEM_SMEM_ARCH = 90, // from here on .nv.shared includes what the system reserves
@@ -85,7 +86,8 @@ static void read_attribute(const elf_t *elf, const unsigned char *at, const char
   memcpy(&value, at + 8, sizeof value);
   if (!is_symbol(elf, symbol, kernel)) return;
   if (at[1] == INFO_REGCOUNT) out->registers = value;
-  if (at[1] == INFO_FRAME_SIZE) out->stack_bytes = value;
+  bool stack = at[1] == INFO_FRAME_SIZE || at[1] == INFO_STACK_SIZE;
+  if (stack && value > out->stack_bytes) out->stack_bytes = value;
 }
 
 static void read_info(const elf_t *elf, const char *kernel, gos_resources_t *out) {
@@ -114,6 +116,23 @@ static uint32_t static_smem(const elf_t *elf, const char *kernel, uint32_t arch)
   return 0;
 }
 
+// The first `bytes` bytes of the initialised global `name`; symbols' values count from their section.
+static bool read_global(const elf_t *elf, const char *name, void *out, size_t bytes) {
+  const Elf64_Shdr *table = find_section(elf, ".symtab");
+  uint32_t number = 0, count = table ? (uint32_t)(table->sh_size / sizeof(Elf64_Sym)) : 0;
+  while (number < count && !is_symbol(elf, number, name)) number++;
+  if (number == count) return false;
+  Elf64_Sym symbol;
+  memcpy(&symbol, elf->at + table->sh_offset + number * sizeof symbol, sizeof symbol);
+  if (symbol.st_shndx >= elf->header.e_shnum) return false;
+  const Elf64_Shdr *section = &elf->sections[symbol.st_shndx];
+  if (section->sh_type == SHT_NOBITS || symbol.st_value > section->sh_size ||
+      bytes > section->sh_size - symbol.st_value)
+    return false;
+  memcpy(out, elf->at + section->sh_offset + symbol.st_value, bytes);
+  return true;
+}
+
 bool gos_cubin_resources(gos_bytes_t cubin, const char *kernel, gos_resources_t *out_resources) {
   elf_t elf;
   *out_resources = (gos_resources_t){0};
@@ -121,6 +140,10 @@ bool gos_cubin_resources(gos_bytes_t cubin, const char *kernel, gos_resources_t 
   out_resources->arch = elf.header.e_flags >> 8 & 0xff;
   read_info(&elf, kernel, out_resources);
   out_resources->static_smem_bytes = static_smem(&elf, kernel, out_resources->arch);
+  gpuos_launch_t launch = {0};
+  read_global(&elf, "gpuos_launch", &launch, sizeof launch);
+  out_resources->threads = launch.threads;
+  out_resources->dynamic_smem_bytes = launch.smem_bytes;
   return out_resources->registers != 0;
 }
 

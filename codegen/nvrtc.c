@@ -2,8 +2,10 @@
 // schedule tables, on machines without CUDA.
 //
 // Options are fixed, because NVRTC records them in the cubin: the same source gives the same bytes.
+#define _GNU_SOURCE // dladdr
 #include <dlfcn.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "codegen.h"
 #include "embed.h"
@@ -19,6 +21,7 @@ enum { LOG_LINES = 40 }; // shown
 // Prototypes as documented in "NVRTC", CUDA 13.0; a result of 0 is success.
 typedef struct nvrtc_program *program_t;
 typedef struct nvrtc {
+  int (*version)(int *out_major, int *out_minor);
   int (*create)(program_t *out_program, const char *source, const char *name, int header_count,
                 const char *const *headers, const char *const *include_names);
   int (*compile)(program_t program, int option_count, const char *const *options);
@@ -37,6 +40,7 @@ static bool resolve(void *library, nvrtc_t *out_nvrtc) {
     const char *name;
     void *slot;
   } symbols[] = {
+      {"nvrtcVersion", &out_nvrtc->version},
       {"nvrtcCreateProgram", &out_nvrtc->create},
       {"nvrtcCompileProgram", &out_nvrtc->compile},
       {"nvrtcGetProgramLogSize", &out_nvrtc->log_size},
@@ -98,7 +102,8 @@ static const char *find_spill(const char *log) {
 static bool log_is_clean(const gos_plan_t *plan, const char *log) {
   gos_arena_t *arena = plan->ir->arena;
   gos_diags_t *diags = plan->ir->diags;
-  const char *spill = find_spill(log), *serial = strstr(log, "instructions are serialized"); // C7509 to C7515
+  const char *spill = find_spill(log),
+             *serial = strstr(log, "instructions are serialized"); // C7509 to C7515
   const char *dropped = strstr(log, "C7512");
   if (spill)
     gos_error(diags, (gos_loc_t){0}, "spill", "the kernel spills registers: %s",
@@ -155,18 +160,22 @@ static bool read_code(const nvrtc_t *nvrtc, gos_arena_t *arena, program_t progra
 
 // --fmad=false: a product and a sum round as they are written, as on the CPU device; the kernels
 // that want a fused one say fmaf.
+enum { OPTIONS = 6 };
+static void make_options(const gos_plan_t *plan, const char *out_options[OPTIONS]) {
+  out_options[0] = gos_format(plan->ir->arena, "--gpu-architecture=%s", plan->target->arch_name);
+  out_options[1] = "--std=c++17";
+  out_options[2] = "-default-device";
+  out_options[3] = "--fmad=false";
+  out_options[4] = "--ptxas-options=-v";
+  out_options[5] = "--ptxas-options=--warn-on-spills";
+}
+
 static bool compile(const gos_plan_t *plan, const nvrtc_t *nvrtc, program_t program, bool ptx,
                     gos_bytes_t *out_code) {
   gos_arena_t *arena = plan->ir->arena;
-  const char *const options[] = {
-      gos_format(arena, "--gpu-architecture=%s", plan->target->arch_name),
-      "--std=c++17",
-      "-default-device",
-      "--fmad=false",
-      "--ptxas-options=-v",
-      "--ptxas-options=--warn-on-spills",
-  };
-  int result = nvrtc->compile(program, (int)(sizeof options / sizeof *options), options);
+  const char *options[OPTIONS];
+  make_options(plan, options);
+  int result = nvrtc->compile(program, OPTIONS, options);
   const char *log = read_log(nvrtc, arena, program);
   if (result == 0 && !log_is_clean(plan, log)) return false;
   if (result == 0 && read_code(nvrtc, arena, program, ptx, out_code)) return true;
@@ -180,18 +189,61 @@ static bool compile(const gos_plan_t *plan, const nvrtc_t *nvrtc, program_t prog
   return false;
 }
 
-bool gos_nvrtc_compile(const gos_plan_t *plan, const char *source, bool ptx,
-                       gos_bytes_t *out_code) {
-  nvrtc_t nvrtc;
-  *out_code = (gos_bytes_t){0};
-  if (!open_library(plan->ir->diags, &nvrtc)) return false;
-  program_t program = create(&nvrtc, plan->ir->arena, source);
+static bool make(const gos_plan_t *plan, const nvrtc_t *nvrtc, const char *source, bool ptx,
+                 gos_bytes_t *out_code) {
+  program_t program = create(nvrtc, plan->ir->arena, source);
   if (!program) {
     gos_error(plan->ir->diags, (gos_loc_t){0}, "nvrtc", "NVRTC makes no program");
     return false;
   }
-  bool compiled = compile(plan, &nvrtc, program, ptx, out_code);
-  nvrtc.destroy(&program);
+  bool compiled = compile(plan, nvrtc, program, ptx, out_code);
+  nvrtc->destroy(&program);
   if (!compiled) *out_code = (gos_bytes_t){0};
   return compiled;
+}
+
+// ---- what has been compiled before --------------------------------------------------------------
+
+// Updates within a version keep its number: the library's size tells them apart.
+static const char *name_library(const nvrtc_t *nvrtc, gos_arena_t *arena) {
+  int major = 0, minor = 0;
+  void *symbol;
+  Dl_info info;
+  struct stat status = {0};
+  memcpy(&symbol, &nvrtc->version, sizeof symbol);
+  if (dladdr(symbol, &info)) stat(info.dli_fname, &status);
+  nvrtc->version(&major, &minor);
+  return gos_format(arena, "NVRTC %d.%d, %lld bytes", major, minor, (long long)status.st_size);
+}
+
+// Of everything that the result depends on; the first text is for log_is_clean, whose verdict is
+// kept with it.
+static gos_hash_t make_key(const gos_plan_t *plan, const nvrtc_t *nvrtc, const char *source,
+                           const char *kind) {
+  gos_hash_t key = gos_hash_start;
+  const char *options[OPTIONS];
+  make_options(plan, options);
+  gos_hash_add(&key, "gpuosc cache 1");
+  gos_hash_add(&key, name_library(nvrtc, plan->ir->arena));
+  gos_hash_add(&key, kind);
+  for (int i = 0; i < OPTIONS; i++) gos_hash_add(&key, options[i]);
+  for (const gos_embedded_t *header = gos_device_headers; header->name; header++) {
+    gos_hash_add(&key, header->name);
+    gos_hash_add(&key, header->text);
+  }
+  gos_hash_add(&key, source);
+  return key;
+}
+
+bool gos_nvrtc_compile(const gos_plan_t *plan, const char *source, bool ptx, const char *cache_dir,
+                       gos_bytes_t *out_code) {
+  nvrtc_t nvrtc;
+  *out_code = (gos_bytes_t){0};
+  if (!open_library(plan->ir->diags, &nvrtc)) return false;
+  if (!cache_dir) return make(plan, &nvrtc, source, ptx, out_code);
+  gos_cache_t cache = {.dir = cache_dir, .kind = ptx ? "ptx" : "cubin"};
+  cache.key = make_key(plan, &nvrtc, source, cache.kind);
+  if (!gos_cache_open(plan->ir, &cache)) return false;
+  return gos_cache_find(plan->ir, &cache, out_code) ||
+         (make(plan, &nvrtc, source, ptx, out_code) && gos_cache_add(plan->ir, &cache, *out_code));
 }

@@ -21,6 +21,9 @@ static const char usage[] =
     "  --unit-budget-us=N    longest unit allowed, 1 to 1000; default 20\n"
     "  --report              predicted units, bounds, bytes and shares by operator, on standard "
     "error\n"
+    "  --cache=DIR           keeps compiled kernels in DIR, and takes from there what is already "
+    "compiled\n"
+    "  --table-file=FILE     the schedule table in a file of its own as well\n"
     "  -MD FILE              dependencies of the output for make and ninja\n"
     "  --stop-after=STAGE    ends early; with --emit=ir or plan shows what there is then\n"
     "  --dump-after=STAGE    prints IR or plan after a stage to standard error\n"
@@ -85,6 +88,10 @@ static bool value_option(gos_options_t *to, const char *name, const char *value)
     to->target = value;
   else if (!strcmp(name, "--target-file"))
     to->target_file = value;
+  else if (!strcmp(name, "--cache"))
+    to->cache_dir = value;
+  else if (!strcmp(name, "--table-file"))
+    to->table_file = value;
   else if (whole_number(value, 1, 1000, &number))
     to->budget_ns = (uint32_t)number * 1000; // --unit-budget-us
   else {
@@ -103,6 +110,8 @@ static bool unknown(const char *option) {
                                       "--target-file",
                                       "--unit-budget-us",
                                       "--report",
+                                      "--cache",
+                                      "--table-file",
                                       "--stop-after",
                                       "--dump-after",
                                       "--time-passes",
@@ -128,7 +137,8 @@ static bool long_option(gos_arena_t *arena, gos_options_t *to, const char *arg) 
                {"--print-ops", offsetof(gos_options_t, print_ops)},
                {"--print-irdl", offsetof(gos_options_t, print_irdl)}};
   static const char *const valued[] = {"--emit",   "--stop-after",  "--dump-after",
-                                       "--target", "--target-file", "--unit-budget-us"};
+                                       "--target", "--target-file", "--unit-budget-us",
+                                       "--cache",  "--table-file"};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (!strcmp(arg, flags[i].name)) return *((bool *)to + flags[i].at) = true;
   const char *equal = strchr(arg, '=');
@@ -184,6 +194,10 @@ bool gos_options_parse(gos_arena_t *arena, int argc, char **argv, gos_options_t 
   bool early = out_options->emit == GOS_EMIT_IR || out_options->emit == GOS_EMIT_PLAN;
   if (out_options->stop_after && out_options->emit_given && !early) {
     fprintf(stderr, "gpuosc: --stop-after goes with --emit=ir or --emit=plan\n");
+    return false;
+  }
+  if (out_options->stop_after && out_options->table_file) {
+    fprintf(stderr, "gpuosc: --table-file does not go with --stop-after\n");
     return false;
   }
   if (out_options->dep_file && (!out_options->output || !strcmp(out_options->output, "-"))) {

@@ -2,6 +2,7 @@
 #ifndef GOS_COMPILER_OPTIONS_H_
 #define GOS_COMPILER_OPTIONS_H_
 
+#include "codegen.h"
 #include "compiler.h"
 #include "plan.h"
 
@@ -24,6 +25,8 @@ typedef struct gos_options {
   const char *dump_after;
   const char *dep_file;             // -MD; NULL: none
   const char *target, *target_file; // override the graph's
+  const char *cache_dir;            // of compiled kernels; NULL: none
+  const char *table_file;           // the schedule table once more; NULL: not
   uint32_t budget_ns;
   bool report, time_passes;
   bool help, version, print_ops, print_irdl; // say something and end
@@ -43,5 +46,8 @@ extern const char *const gos_stage_names[];                  // ends with NULL
 
 // ---- report.c: --report -------------------------------------------------------------------------
 void gos_report_print(const gos_plan_t *plan, FILE *out);
+// One line, of a cubin written to `path`.
+void gos_report_kernel(const gos_plan_t *plan, const char *path, const gos_resources_t *resources,
+                       FILE *out);
 
 #endif // GOS_COMPILER_OPTIONS_H_

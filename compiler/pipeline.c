@@ -3,7 +3,7 @@
 //   model.yaml --model--> dialect --legalize, fuse--> dialect --lower--> plan
 //   plan --tile, footprint, bound, memory, schedule--> plan --table--> schedule table
 //   schedule table --check--> proven table
-//   plan --codegen--> CUDA C++ --NVRTC--> cubin, the table inside
+//   plan --codegen--> CUDA C++ --NVRTC--> cubin --resources--> cubin, the table inside
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,6 +20,7 @@ typedef struct compilation {
   gos_bytes_t table;
   const char *source;
   gos_bytes_t code;              // PTX or cubin
+  gos_resources_t resources;     // of a cubin
   GOS_ARRAY(const char *) files; // read, for -MD
 } compilation_t;
 
@@ -66,7 +67,13 @@ static bool stage_codegen(compilation_t *c) {
 
 static bool stage_nvrtc(compilation_t *c) {
   if (!wants_device_code(c) || c->options->emit == GOS_EMIT_CUDA) return true;
-  return gos_nvrtc_compile(&c->plan, c->source, c->options->emit == GOS_EMIT_PTX, &c->code);
+  return gos_nvrtc_compile(&c->plan, c->source, c->options->emit == GOS_EMIT_PTX,
+                           c->options->cache_dir, &c->code);
+}
+
+static bool stage_resources(compilation_t *c) {
+  return c->options->emit != GOS_EMIT_CUBIN ||
+         gos_resources_check(&c->plan, c->code, &c->resources);
 }
 
 typedef struct stage {
@@ -82,13 +89,13 @@ static const stage_t stages[] = {
     {"bound", stage_bound, PLAN},       {"memory", stage_memory, PLAN},
     {"schedule", stage_schedule, PLAN}, {"table", stage_table, TEXT},
     {"check", stage_check, TEXT},       {"codegen", stage_codegen, TEXT},
-    {"nvrtc", stage_nvrtc, TEXT},
+    {"nvrtc", stage_nvrtc, TEXT},       {"resources", stage_resources, TEXT},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 
-const char *const gos_stage_names[] = {"model",     "legalize", "fuse",   "lower",    "tile",
-                                       "footprint", "bound",    "memory", "schedule", "table",
-                                       "check",     "codegen",  "nvrtc",  NULL};
+const char *const gos_stage_names[] = {"model",     "legalize", "fuse",   "lower",     "tile",
+                                       "footprint", "bound",    "memory", "schedule",  "table",
+                                       "check",     "codegen",  "nvrtc",  "resources", NULL};
 
 // ---- input --------------------------------------------------------------------------------------
 
@@ -207,6 +214,16 @@ static bool write_dependencies(compilation_t *c) {
   return gos_artefact_write(c->ir, c->options->dep_file, (gos_bytes_t){text.at, text.count});
 }
 
+static bool write_outputs(compilation_t *c, const stage_t *last) {
+  const gos_options_t *o = c->options;
+  if (!gos_artefact_write(c->ir, o->output, result(c, last))) return false;
+  if (o->table_file && !gos_artefact_write(c->ir, o->table_file, c->table)) return false;
+  if (!write_dependencies(c)) return false;
+  if (o->report && c->resources.registers)
+    gos_report_kernel(&c->plan, o->output, &c->resources, stderr);
+  return true;
+}
+
 // ---- the pipeline -------------------------------------------------------------------------------
 
 static double now_ms(void) {
@@ -238,7 +255,7 @@ static bool compile(compilation_t *c) {
     break;
   }
   if (c->options->report && last->shows == TEXT) gos_report_print(&c->plan, stderr);
-  return gos_artefact_write(c->ir, c->options->output, result(c, last)) && write_dependencies(c);
+  return write_outputs(c, last);
 }
 
 int gos_compile(gos_arena_t *arena, gos_options_t *options) {

@@ -68,6 +68,13 @@ static void print_line(const gos_plan_t *plan, gos_arena_t *arena, const line_t 
           line->smem / 1024, tbps, 100 * tbps / ceiling, line->ns * 1e-3);
 }
 
+void gos_report_kernel(const gos_plan_t *plan, const char *path, const gos_resources_t *resources,
+                       FILE *out) {
+  fprintf(out, "%s: %s, %u registers, no spills, %u KiB shared, 1 CTA an SM\n", path,
+          plan->target->arch_name, resources->registers,
+          (gos_resources_smem(resources) + 1023) / 1024);
+}
+
 void gos_report_print(const gos_plan_t *plan, FILE *out) {
   gos_arena_t *arena = plan->ir->scratch;
   lines_t lines = {0};

@@ -70,14 +70,63 @@ static uint64_t tensor_flops(const gpuos_op_t *op, const gos_op_t *full, const g
 
 static uint32_t clamp(double bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes; }
 
-// The ring of stages in which a matmul's operands arrive, as device/matmul.cuh lays it out:
-// 128-byte rows, up to eight stages, as many as there is room for.
-static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
-  if (op->op.kind != GPUOS_MATMUL) return 0;
+// ---- shared memory: as codegen/device lays it out; codegen/resources.c reads it back ------------
+
+enum {
+  CTA_BYTES = 3072,                            // device/unit.cuh: the kernel's own
+  WGMMA_BYTES = 4 * 48 * 1024 + 2 * 16 * 1024, // device/ring.cuh: stages, results
+  REDUCE_BYTES = 64,                           // device/reduce.cuh
+  THREADS = 256,
+};
+
+// The format that a matmul's operands have in shared memory: the widest; codegen/instance.c.
+static uint32_t elem_bytes(const gos_op_t *op) {
+  const gpuos_operand_t *w0 = gos_op_find(op, GPUOS_AS_W0), *w1 = gos_op_find(op, GPUOS_AS_W1);
+  uint8_t wide = gos_op_find(op, GPUOS_AS_X)->dtype,
+          others[] = {w0->dtype, w1 ? w1->dtype : w0->dtype};
+  for (int i = 0; i < 2; i++)
+    if (others[i] != wide && !gos_dtype_is_fp8(others[i]))
+      wide = gos_dtype_is_fp8(wide) ? others[i] : GPUOS_F32;
+  return gpuos_dtype_bytes(wide);
+}
+
+// device/matmul.cuh: 128-byte rows in up to eight stages, as many as there is room for, and with a
+// norm its weights in each and sums of rows by warp.
+static uint32_t ring_bytes(const gos_plan_t *plan, const gos_op_t *op) {
+  const gpuos_operand_t *norm = gos_op_find(op, GPUOS_AS_NORM);
   uint32_t rows = op->op.tile[1] + (gos_op_find(op, GPUOS_AS_W1) ? 2 : 1) * op->op.tile[2];
-  uint32_t stage = rows * 128 * (rows <= 48 ? 4 : rows <= 128 ? 2 : 1);
-  uint32_t stages = (plan->target->smem_bytes - 2048) / stage;
-  return stage * (stages < 8 ? stages : 8);
+  uint32_t k_bytes = 128 * (rows <= 48 ? 4 : rows <= 128 ? 2 : 1), stage = rows * k_bytes;
+  if (norm) stage += k_bytes / elem_bytes(op) * gpuos_dtype_bytes(norm->dtype);
+  uint32_t sums = norm ? op->op.tile[1] * (THREADS / 32 + 1) * 4 : 0;
+  uint32_t stages = (plan->target->smem_bytes - CTA_BYTES - sums) / stage;
+  return sums + stage * (stages < 8 ? stages : 8);
+}
+
+// device/attention.cuh: the larger of what it takes with and without vector loads.
+static uint32_t attention_bytes(uint32_t head_dim, uint32_t group) {
+  uint32_t most = 0;
+  for (uint32_t run = 1; run <= 8; run += 7) {
+    uint32_t runs = head_dim / run, lanes = 1;
+    while (lanes < runs && lanes < 32) lanes *= 2;
+    uint32_t elements = (runs + lanes - 1) / lanes * run;
+    uint32_t fit = elements >= 32 ? 1 : elements <= 4 ? 8 : 32 / elements;
+    uint32_t bytes = THREADS / lanes * (group < fit ? group : fit) * (head_dim + 2) * 4;
+    if (head_dim % run == 0 && bytes > most) most = bytes;
+  }
+  return most;
+}
+
+static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
+  switch (op->op.kind) {
+  case GPUOS_MATMUL:
+    return CTA_BYTES + (gos_op_wgmma(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
+  case GPUOS_ATTENTION: return CTA_BYTES + attention_bytes(op->op.params[2], op->op.params[3]);
+  case GPUOS_ROPE: return CTA_BYTES + 6 * gos_op_find(op, GPUOS_AS_X)->extent[3];
+  case GPUOS_SOFTMAX:
+  case GPUOS_RMSNORM:
+  case GPUOS_ARGMAX: return CTA_BYTES + REDUCE_BYTES;
+  default: return CTA_BYTES;
+  }
 }
 
 gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op) {

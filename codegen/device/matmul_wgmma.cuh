@@ -159,31 +159,36 @@ template <class U> struct gpuos_matmul_wgmma {
     wgmma_commit_group();
   }
 
-  // From slot.slice to the end; false: the loader stopped before slot.stop_slice, or for good.
-  GPUOS_DEVICE bool multiply_all(const gpuos_ctx &ctx, gpuos_worker &worker, float (&d)[SETS][ACCS]) {
+  // The steps of the tile from slot.slice on; returns how many were done. Fewer than all: the loader
+  // stopped before slot.stop_slice, or for good. There is no way out of the loop before its first
+  // instruction: ptxas would find two definitions of the accumulators there and serialise it.
+  GPUOS_DEVICE uint32_t multiply_all(const gpuos_ctx &ctx, gpuos_worker &worker,
+                                     float (&d)[SETS][ACCS]) {
     const gpuos_slot &slot = *ctx.slot;
-    const uint32_t count = steps(slot), per_slice = slice_steps(slot), group = gpuos_group();
-    const uint32_t first = slot.slice * per_slice;
+    const uint32_t per_slice = slice_steps(slot), group = gpuos_group();
+    const uint32_t todo = steps(slot) - slot.slice * per_slice;
     const gpuos_leaver leaver = gpuos_make_leaver(ctx);
-    uint32_t slice = slot.slice, slice_end = first + per_slice, step = first, hold = 0;
-    for (; step < count; step++) {
-      if (step == slice_end) {
+    uint32_t slice = slot.slice, slice_end = per_slice, done = 0;
+    if (!gpuos_await_stage(ctx, worker, slice, ld_relaxed_shared(&ctx.cta->hold))) return 0;
+    for (;;) {
+      multiply(d, gpuos_stage(ctx.smem, worker.ring.stage), group);
+      const uint32_t hold = ld_relaxed_shared(&ctx.cta->hold);
+      // The stage before this one is free once its instructions are over; this one's stay under way.
+      wgmma_wait_group<1>();
+      if (done > 0) leaver.leave(worker.ring.before());
+      worker.ring.next();
+      if (++done == todo) break;
+      if (done == slice_end) {
         if (gpuos_thread() == 0) gpuos_end_unit(*ctx.cta, slot, slice);
         slice++, slice_end += per_slice;
       }
       if (!gpuos_await_stage(ctx, worker, slice, hold)) break;
-      multiply(d, gpuos_stage(ctx.smem, worker.ring.stage), group);
-      hold = ld_relaxed_shared(&ctx.cta->hold);
-      // The stage before this one is free once its instructions are over; this one's stay under way.
-      wgmma_wait_group<1>();
-      if (step > first) leaver.leave(worker.ring.before());
-      worker.ring.next();
     }
     wgmma_wait_group<0>();
 #pragma unroll
     for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
-    if (step > first) leaver.leave(worker.ring.before());
-    return step == count;
+    leaver.leave(worker.ring.before());
+    return done;
   }
 
   // ---- park -------------------------------------------------------------------------------------
@@ -385,7 +390,8 @@ template <class U> struct gpuos_matmul_wgmma {
   GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker) {
     float d[SETS][ACCS];
     begin(ctx, d);
-    if (multiply_all(ctx, worker, d)) {
+    const uint32_t all = steps(*ctx.slot) - ctx.slot->slice * slice_steps(*ctx.slot);
+    if (multiply_all(ctx, worker, d) == all) {
       finish(ctx, worker, d);
       if (STORED) return GPUOS_HANDED_OVER;
       gpuos_barrier(); // all have written

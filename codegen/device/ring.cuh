@@ -173,12 +173,11 @@ struct gpuos_worker {
 
 GPUOS_DEVICE uint32_t gpuos_group() { return gpuos_thread() / 128; }
 
-// False: nothing comes any more, since the loader has left after a stop.
+// False: nothing comes any more. A pause is no reason to stay: a warp that did would keep the others
+// from a tile that they have already begun.
 GPUOS_DEVICE bool gpuos_wait_worker(gpuos_cta &cta, uint64_t *barrier, uint32_t parity) {
-  while (!mbarrier_try_wait_parity(barrier, parity)) {
+  while (!mbarrier_try_wait_parity(barrier, parity))
     if (ld_relaxed_shared(&cta.gone)) return false;
-    gpuos_hold(cta);
-  }
   return true;
 }
 

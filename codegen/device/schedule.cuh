@@ -120,7 +120,11 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_slot &slot = cta.slots[at];
   __syncwarp();
   if (!gpuos_wait_all(cta, slot, s.met, s.signalled)) return false;
-  if (gpuos_lane0()) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+  if (gpuos_lane0()) {
+    gpuos_wait_out_hold(cta); // no tile begins in a pause
+    gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+  }
+  __syncwarp();
   mbarrier_arrive(&cta.slot_full[at]); // all lanes have written to it
   s.uses[0] += at == 0, s.uses[1] += at == 1;
   s.turn++;

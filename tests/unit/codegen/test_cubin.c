@@ -6,12 +6,13 @@
 
 // ---- a cubin ------------------------------------------------------------------------------------
 
-enum { NAMES = 1, STRINGS, SYMBOLS, INFO, SHARED, SECTIONS };
+enum { NAMES = 1, STRINGS, SYMBOLS, INFO, SHARED, GLOBALS, SECTIONS };
 
 typedef struct cubin {
   Elf64_Ehdr header;
-  char names[64], strings[16];
-  Elf64_Sym symbols[3];
+  char names[80], strings[24];
+  Elf64_Sym symbols[4];
+  gpuos_launch_t globals[2];
   uint8_t info[3 * 12 + 4];
   _Alignas(8) Elf64_Shdr sections[SECTIONS];
 } cubin_t;
@@ -40,8 +41,9 @@ static void set_info(uint8_t *at, uint8_t attribute, uint32_t symbol, uint32_t v
 }
 
 // Kernel "k" with 168 registers, 16 bytes of stack and 512 of shared memory; "j" has 40 registers.
+// The second of two globals is gpuos_launch.
 static cubin_t make_cubin(void) {
-  cubin_t c = {.strings = "\0k\0j"};
+  cubin_t c = {.strings = "\0k\0j\0gpuos_launch"};
   c.header = (Elf64_Ehdr){.e_machine = 190, .e_flags = 0x06005a04, .e_shnum = SECTIONS};
   memcpy(c.header.e_ident, ELFMAG, SELFMAG);
   c.header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -49,6 +51,9 @@ static cubin_t make_cubin(void) {
   c.header.e_shentsize = sizeof(Elf64_Shdr);
   c.header.e_shstrndx = NAMES;
   c.symbols[1].st_name = 1, c.symbols[2].st_name = 3;
+  c.symbols[3] =
+      (Elf64_Sym){.st_name = 5, .st_shndx = GLOBALS, .st_value = sizeof(gpuos_launch_t)};
+  c.globals[1] = (gpuos_launch_t){.threads = 384, .smem_bytes = 200000};
   set_info(c.info, 0x2f, 2, 40);
   set_info(c.info + 12, 0x2f, 1, 168);
   c.info[24] = 3; // a record without payload
@@ -58,6 +63,7 @@ static cubin_t make_cubin(void) {
   set_section(&c, SYMBOLS, ".symtab", SHT_SYMTAB, c.symbols, sizeof c.symbols);
   set_section(&c, INFO, ".nv.info", SHT_PROGBITS, c.info, sizeof c.info);
   set_section(&c, SHARED, ".nv.shared.k", SHT_NOBITS, c.names, 512 + 1024);
+  set_section(&c, GLOBALS, ".nv.global.init", SHT_PROGBITS, c.globals, sizeof c.globals);
   c.sections[SYMBOLS].sh_link = STRINGS;
   return c;
 }
@@ -77,6 +83,17 @@ Test(cubin, tells_registers_stack_and_shared_memory_of_the_kernel_asked_for) {
   cr_assert(gos_cubin_resources(bytes_of(&cubin), "j", &r));
   cr_expect_eq(r.registers, 40);
   cr_expect_eq(r.static_smem_bytes, 0);
+}
+
+Test(cubin, tells_the_launch_that_the_module_asks_for) {
+  cubin_t cubin = make_cubin();
+  gos_resources_t r;
+  cr_assert(gos_cubin_resources(bytes_of(&cubin), "k", &r));
+  cr_expect_eq(r.threads, 384);
+  cr_expect_eq(r.dynamic_smem_bytes, 200000);
+  cubin.symbols[3].st_value++; // reaches beyond its section
+  cr_assert(gos_cubin_resources(bytes_of(&cubin), "k", &r));
+  cr_expect_eq(r.threads, 0);
 }
 
 Test(cubin, has_no_kernel_of_another_name) {

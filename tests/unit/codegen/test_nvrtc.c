@@ -14,7 +14,7 @@ static const char *messages(gos_plan_t *plan) {
 }
 
 static bool compile(gos_plan_t *plan, const char *source, bool ptx, gos_bytes_t *out_code) {
-  bool compiled = gos_nvrtc_compile(plan, source, ptx, out_code);
+  bool compiled = gos_nvrtc_compile(plan, source, ptx, NULL, out_code);
   if (strstr(messages(plan), "[nvrtc-missing]")) cr_skip_test("no NVRTC here");
   return compiled;
 }
