@@ -3,7 +3,7 @@
 //   scheduler  takes tiles in ticket order and waits until each may start (take.cuh, schedule.cuh)
 //   loader     fills the ring for the tiles that want it (ring.cuh)
 //   workers    run the tiles' units
-//   watch      reads the host's and the SMs' commands every few hundred nanoseconds (watch.cuh)
+//   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
 //   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
 //
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
@@ -76,9 +76,8 @@ template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx)
 
 // Worker 0, once all have run the tile.
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
-  if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER) {
+  if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
     gpuos_end_unit(cta, slot, slot.slices - 1);
-  }
   if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
   st_relaxed_shared(&cta.worker_loads, 0);
 }
@@ -172,8 +171,8 @@ template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
   return most;
 }
 
-// PROGRAM is the generated struct: CTAS of a cluster, 2 when there are wgmma units; run and
-// load a tile of operator number `op`; bulk(op), whether the loader fills the ring for it.
+// PROGRAM is the generated struct: CTAS of a cluster, 2 when there are wgmma units; run and load, of a
+// tile of operator number `op`; bulk(op), whether the loader fills the ring for it.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
   __shared__ gpuos_cta cta;

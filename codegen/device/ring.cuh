@@ -1,5 +1,5 @@
-// ring.cuh: the ring of stages between the loader's bulk copies and the workers, and the buffers
-// between the workers' results and the storer.
+// ring.cuh: the ring of stages between the loader's bulk copies and the workers, and the way of the
+// workers' results into memory.
 //
 // Dynamic shared memory: GPUOS_STAGES stages, then 16 KiB of results for each warpgroup. The ring
 // runs on from tile to tile, whatever their operators, so that the loader is always ahead. Each side
@@ -121,8 +121,7 @@ GPUOS_DEVICE bool gpuos_decide_pair(gpuos_loader &loader, uint32_t &out_park) {
   return gpuos_send<GPUOS_RUN_CHANNEL>(cta, loader.channels, verdict, hold);
 }
 
-// Between two slices: true when the loader is to stop before `slice`. It then waits until the
-// workers have put the tile down, lest the next tile's copies look to them like this one's.
+// Between two slices: true when the loader is to stop before `slice`.
 GPUOS_DEVICE bool gpuos_stop_before(gpuos_loader &loader, uint32_t slice) {
   gpuos_cta &cta = *loader.cta;
   gpuos_slot &slot = *loader.slot;
