@@ -220,7 +220,8 @@ void gos_matmul_elems(const gos_op_t *op, uint32_t *out_x, uint32_t *out_w) {
 static const char *copy_of(const gos_op_t *op, gpuos_as_t as, uint32_t elem, uint32_t row_dim) {
   const gpuos_operand_t *x = gos_op_find(op, as);
   bool packed = gos_op_step(op, x, GPUOS_SLICED_DIM) == 1;
-  if (packed && x->dtype == elem && gos_op_aligned(op, x, GPUOS_SLICED_DIM, 16)) return "GPUOS_COPY_ASYNC";
+  if (packed && x->dtype == elem && gos_op_aligned(op, x, GPUOS_SLICED_DIM, 16))
+    return "GPUOS_COPY_ASYNC";
   return !packed && gos_op_step(op, x, row_dim) == 1 ? "GPUOS_COPY_ROW" : "GPUOS_COPY_K";
 }
 

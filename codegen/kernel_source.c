@@ -54,9 +54,8 @@ static void collect(source_t *source, uint32_t number) {
   const gos_op_t *op = &source->plan->ops.at[number];
   if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
   if (!has_tiles(op) || !runs(source, op)) return;
-  const gos_device_kind_t *kind = gos_op_wgmma(source->plan->target, op)
-                                      ? &gos_device_wgmma
-                                      : &gos_device_kinds[op->op.kind];
+  const gos_device_kind_t *kind =
+      gos_op_wgmma(source->plan->target, op) ? &gos_device_wgmma : &gos_device_kinds[op->op.kind];
   gos_text_t text = {.arena = source->arena};
   kind->add(&text, op);
   *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
@@ -139,11 +138,12 @@ static void add_switch(gos_text_t *text, const source_t *source, const char *hea
 static void add_program(gos_text_t *text, const source_t *source) {
   gos_text_add(text, "\nstruct gpuos_program {\n");
   add_units(text, source);
-  add_switch(text, source,
-             "GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker, uint32_t op)", false,
-             "run(ctx, worker)", "GPUOS_DONE");
-  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t op)", true, "load(loader)",
-             "");
+  add_switch(
+      text, source,
+      "GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker, uint32_t op)",
+      false, "run(ctx, worker)", "GPUOS_DONE");
+  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t op)", true,
+             "load(loader)", "");
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t op)", true, "BULK", "false");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
@@ -157,10 +157,9 @@ static uint32_t add_map(gos_text_t *text, uint32_t first, const gos_op_t *op,
   if (!x) return 0;
   uint8_t outer = gos_view_dim(op, x, 0);
   bool moves = outer != GPUOS_ALL && gos_op_step(op, x, 0) != 0;
-  gos_text_add(text, "    {%u, %u, %u, %u, 0, %u, %u, 0},\n",
-               first + (uint32_t)(x - op->operands), gos_view_dim(op, x, run_dim),
-               gos_view_dim(op, x, row_dim), moves ? outer : GPUOS_ALL,
-               128 / gpuos_dtype_bytes(x->dtype), rows);
+  gos_text_add(text, "    {%u, %u, %u, %u, 0, %u, %u, 0},\n", first + (uint32_t)(x - op->operands),
+               gos_view_dim(op, x, run_dim), gos_view_dim(op, x, row_dim),
+               moves ? outer : GPUOS_ALL, 128 / gpuos_dtype_bytes(x->dtype), rows);
   return 1;
 }
 

@@ -6,8 +6,8 @@
 #include "plan.h"
 
 enum {
-  BULK_BYTES = 16,   // alignment of addresses and strides: CUDA Driver API, cuTensorMapEncodeTiled
-  LEAST_ROWS = 64,   // below, most of a tile of 128 rows would be empty
+  BULK_BYTES = 16, // alignment of addresses and strides: CUDA Driver API, cuTensorMapEncodeTiled
+  LEAST_ROWS = 64, // below, most of a tile of 128 rows would be empty
   LEAST_COLS = 64,
 };
 

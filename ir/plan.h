@@ -81,7 +81,7 @@ bool gos_op_stores_bulk(const gos_op_t *op);
 
 // ---- plan.c: text -------------------------------------------------------------------------------
 
-void gos_plan_print(const gos_plan_t *plan, FILE *out);                // operators: --emit=plan
-void gos_schedule_print(const gos_plan_t *plan, FILE *out);            // tiles: --emit=schedule
+void gos_plan_print(const gos_plan_t *plan, FILE *out);     // operators: --emit=plan
+void gos_schedule_print(const gos_plan_t *plan, FILE *out); // tiles: --emit=schedule
 
 #endif // GOS_IR_PLAN_H_

@@ -63,8 +63,8 @@ static terms_t terms_of(const gos_plan_t *plan, const gos_op_t *op, double sms) 
   double plain = 0, special = 0, most = t->sm_read_gbps * 1e-3;
   vector_work(op, &plain, &special);
   double tensor = op->op.kind != GPUOS_MATMUL ? 0
-                  : gos_op_wgmma(t, op)     ? t->tensor_tflops[operand_dtype(op)]
-                                            : t->code_tflops[operand_dtype(op)];
+                  : gos_op_wgmma(t, op)       ? t->tensor_tflops[operand_dtype(op)]
+                                              : t->code_tflops[operand_dtype(op)];
   if (op->op.kind == GPUOS_MATMUL && tensor == 0)
     tensor = t->vector_gflops * 1e-3 * 0.3; // fp32 FMA
   // Rates are TB/s = bytes a picosecond, so bytes / rate is ps; 1e-3 makes ns.

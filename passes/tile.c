@@ -14,7 +14,7 @@ enum {
   MAX_ACCUMULATORS = 16384, // f32 of one CTA: 64 registers for each of 256 threads
   WGMMA_ROWS = 128,         // of a tile, device/matmul_wgmma.cuh
   WGMMA_ACCUMULATORS = 32768,
-  MIN_SPLIT = 256,          // positions; below, a combine costs more than it brings
+  MIN_SPLIT = 256, // positions; below, a combine costs more than it brings
 };
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }

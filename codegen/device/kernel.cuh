@@ -11,10 +11,10 @@
 //
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
+#include "relay.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
 #include "watch.cuh"
-#include "relay.cuh"
 
 enum {
   GPUOS_LOADER_WARP = GPUOS_WARPS,

@@ -154,8 +154,7 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
-      for (int s = 0; s < SETS; s++)
-        mma(d[s], a + 2 * k, b + 2 * k + (s * W_BYTES >> 4));
+      for (int s = 0; s < SETS; s++) mma(d[s], a + 2 * k, b + 2 * k + (s * W_BYTES >> 4));
     wgmma_commit_group();
   }
 
@@ -195,7 +194,8 @@ template <class U> struct gpuos_matmul_wgmma {
 
   GPUOS_DEVICE float4 *park_at(const gpuos_ctx &ctx, uint32_t slot) {
     const gpuos_table_t *table = (const gpuos_table_t *)ctx.cta->args.table;
-    return (float4 *)(ctx.cta->args.park_area + (uint64_t)slot * table->park_bytes) + gpuos_thread();
+    return (float4 *)(ctx.cta->args.park_area + (uint64_t)slot * table->park_bytes) +
+           gpuos_thread();
   }
 
   GPUOS_DEVICE void park(const gpuos_ctx &ctx, const float (&d)[SETS][ACCS]) {
@@ -318,8 +318,8 @@ template <class U> struct gpuos_matmul_wgmma {
     void *to = __cvta_shared_to_generic(at);
     const float four[4] = {v[0], v[1], 0.0f, 0.0f};
     if constexpr (out::BYTES == 4)
-      *(uint2 *)to = make_uint2(gpuos_format<out::DTYPE>::narrow(v),
-                                gpuos_format<out::DTYPE>::narrow(v + 1));
+      *(uint2 *)to =
+          make_uint2(gpuos_format<out::DTYPE>::narrow(v), gpuos_format<out::DTYPE>::narrow(v + 1));
     else
       *(uint16_t *)to = (uint16_t)gpuos_format<out::DTYPE>::narrow(four);
   }

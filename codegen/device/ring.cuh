@@ -45,7 +45,7 @@ struct gpuos_loader {
   char *smem;
   gpuos_ring ring;
   gpuos_channels channels;
-  bool wanted; // the tile after this one has been asked for
+  bool wanted;           // the tile after this one has been asked for
   uint32_t peer_readies; // seen
 };
 
@@ -206,8 +206,8 @@ struct gpuos_leaver {
 GPUOS_DEVICE gpuos_leaver gpuos_make_leaver(const gpuos_ctx &ctx) {
   const uint32_t thread = gpuos_thread() % 128;
   const bool says = thread < ctx.cta->ctas;
-  return {says, mapa_shared_cluster(ctx.cta->empty, ctx.slot->pair && says ? thread
-                                                                           : ctx.cta->rank)};
+  return {says,
+          mapa_shared_cluster(ctx.cta->empty, ctx.slot->pair && says ? thread : ctx.cta->rank)};
 }
 
 // ---- results: a warpgroup -----------------------------------------------------------------------

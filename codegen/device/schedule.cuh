@@ -7,8 +7,10 @@
 
 GPUOS_DEVICE bool gpuos_agree(bool value) { return __shfl_sync(0xffffffffu, (int)value, 0) != 0; }
 GPUOS_DEVICE gpuos_taken gpuos_agree(gpuos_taken t) {
-  return {__shfl_sync(0xffffffffu, t.number, 0), __shfl_sync(0xffffffffu, t.step, 0),
-          __shfl_sync(0xffffffffu, t.slice, 0), __shfl_sync(0xffffffffu, t.resume, 0),
+  return {__shfl_sync(0xffffffffu, t.number, 0),
+          __shfl_sync(0xffffffffu, t.step, 0),
+          __shfl_sync(0xffffffffu, t.slice, 0),
+          __shfl_sync(0xffffffffu, t.resume, 0),
           {__shfl_sync(0xffffffffu, t.tile.op, 0), __shfl_sync(0xffffffffu, t.tile.index, 0),
            __shfl_sync(0xffffffffu, t.tile.wait_list, 0),
            __shfl_sync(0xffffffffu, t.tile.signal, 0)}};
@@ -68,8 +70,8 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
     next.paired = s.paired;
     if constexpr (PROGRAM::CTAS == 2)
       ok = ok && gpuos_send<GPUOS_TAKE_CHANNEL>(
-          cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
-          [&] { gpuos_signal_stored(cta, s.signalled); });
+                     cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
+                     [&] { gpuos_signal_stored(cta, s.signalled); });
   }
   next.mine = gpuos_agree(taken[0]);
   next.other = __shfl_sync(0xffffffffu, next.other, 0);
@@ -83,8 +85,8 @@ GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &n
     ok = gpuos_receive<GPUOS_TAKE_CHANNEL>(cta, s.channels, m,
                                            [&] { gpuos_signal_stored(cta, s.signalled); });
   const uint4 &a = m.part[0], &tile = m.part[1];
-  next.mine = gpuos_agree(gpuos_taken{
-      a.x, a.y, a.z >> GPUOS_MESSAGE_BITS, a.w, {tile.x, tile.y, tile.z, tile.w}});
+  next.mine = gpuos_agree(
+      gpuos_taken{a.x, a.y, a.z >> GPUOS_MESSAGE_BITS, a.w, {tile.x, tile.y, tile.z, tile.w}});
   next.other = __shfl_sync(0xffffffffu, m.part[2].x, 0);
   next.alike = a.z & GPUOS_ALIKE_BIT, next.paired = a.z & GPUOS_PAIRED_BIT;
   return gpuos_agree(ok);
@@ -140,11 +142,11 @@ GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
   return gpuos_lead<PROGRAM>(cta, s, next);
 }
 
-template <class PROGRAM>
-GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
+template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_next next = {};
   bool wanted = true;
-  if (gpuos_lane0() && s.turn > 0) wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
+  if (gpuos_lane0() && s.turn > 0)
+    wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
   if (!gpuos_agree(wanted)) return false;
   do {
     if (!gpuos_take<PROGRAM>(cta, s, next)) return false;

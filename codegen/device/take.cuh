@@ -40,7 +40,8 @@ GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
   gpuos_control_t *control = gpuos_control_of(cta);
   gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   st_relaxed_sys(&control->tiles_done, 0);
-  if (mailbox) st_relaxed_sys_u64(&mailbox->step_end_ns[step % GPUOS_TIMED_STEPS], mov_globaltimer());
+  if (mailbox)
+    st_relaxed_sys_u64(&mailbox->step_end_ns[step % GPUOS_TIMED_STEPS], mov_globaltimer());
   fence_acq_rel_gpu();
   st_relaxed_sys(&control->steps_done, step);
   if (!mailbox) st_relaxed_sys(&control->command, GPUOS_LEAVE); // launched for one step only
@@ -108,7 +109,8 @@ GPUOS_DEVICE void gpuos_free_slot(const gpuos_cta &cta, uint32_t at) {
 }
 
 // The slot is BUSY and ours, its accumulators written by threads that a barrier has joined.
-GPUOS_DEVICE void gpuos_fill_slot(const gpuos_cta &cta, uint32_t at, uint32_t tile, uint32_t slice) {
+GPUOS_DEVICE void gpuos_fill_slot(const gpuos_cta &cta, uint32_t at, uint32_t tile,
+                                  uint32_t slice) {
   gpuos_park_t *slot = (gpuos_park_t *)cta.args.parks + at;
   gpuos_sm_t *record = gpuos_record_of(cta);
   st_relaxed_sys(&slot->tile, tile);
@@ -226,8 +228,7 @@ GPUOS_DEVICE bool gpuos_send(gpuos_cta &cta, gpuos_channels &channels, const gpu
   const uint32_t to = mapa_shared_cluster(&cta.message[CHANNEL], 1);
   const uint32_t full = mapa_shared_cluster(&cta.message_full[CHANNEL], 1);
 #pragma unroll
-  for (int i = 0; i < 3; i++)
-    st_async_v4(to + i * (uint32_t)sizeof(uint4), message.part[i], full);
+  for (int i = 0; i < 3; i++) st_async_v4(to + i * (uint32_t)sizeof(uint4), message.part[i], full);
   return true;
 }
 

@@ -62,19 +62,19 @@ struct gpuos_cta {
   uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
   // What the watch last read of the control block.
   uint32_t command, submitted, parked, lent, wait_limit_us;
-  uint32_t hold; // paused: stop in place
-  uint32_t stop; // aborted, or a fault: leave in any case
-  uint32_t gone; // the scheduler has left, and nothing comes any more
-  uint32_t loader_held, worker_held; // stands still: the loader, worker 0
-  uint32_t worker_loads; // the workers run a unit that loads by itself
+  uint32_t hold;                           // paused: stop in place
+  uint32_t stop;                           // aborted, or a fault: leave in any case
+  uint32_t gone;                           // the scheduler has left, and nothing comes any more
+  uint32_t loader_held, worker_held;       // stands still: the loader, worker 0
+  uint32_t worker_loads;                   // the workers run a unit that loads by itself
   uint64_t loader_held_ns, worker_held_ns; // since when
-  uint64_t held_total_ns; // in all pauses so far
+  uint64_t held_total_ns;                  // in all pauses so far
   uint32_t units_run;
   uint64_t unit_start_ns, unit_held_ns; // of the unit that runs: held_total_ns when it began
   // Of the ring: its stages are filled, and used up; of the slots likewise.
   uint64_t full[GPUOS_STAGES], empty[GPUOS_STAGES];
   uint64_t slot_full[GPUOS_SLOTS], slot_empty[GPUOS_SLOTS];
-  uint64_t want; // the loader will soon want the next tile
+  uint64_t want;                    // the loader will soon want the next tile
   uint32_t stored[2];               // tiles whose results are in memory, by warpgroup
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
   // From the leader of the cluster to the other CTA, by channel, and back.
