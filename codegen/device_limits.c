@@ -56,7 +56,7 @@ static bool matmul_fits(const gos_plan_t *plan, const gos_op_t *op) {
   if (gos_op_find(op, GPUOS_AS_X)->dtype == GPUOS_I32 ||
       gos_op_find(op, GPUOS_AS_W0)->dtype == GPUOS_I32)
     return refuse(plan, op, "integer matrices are not multiplied", "cast them to a float first");
-  if (gos_op_wgmma(plan->target, op)) return true; // tile knows its shapes
+  if (gos_op_wgmma_tiled(plan->target, op)) return true; // tile knows its shapes
   if (m == 0 || n == 0 || count * m * n > MAX_ACCS)
     return refuse(plan, op,
                   gos_format(plan->ir->arena, "a tile of %u x %u x %u has too many accumulators",

@@ -55,7 +55,7 @@ static void collect(source_t *source, uint32_t number) {
   if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
   if (!has_tiles(op) || !runs(source, op)) return;
   const gos_device_kind_t *kind =
-      gos_op_wgmma(source->plan->target, op) ? &gos_device_wgmma : &gos_device_kinds[op->op.kind];
+      gos_op_wgmma_tiled(source->plan->target, op) ? &gos_device_wgmma : &gos_device_kinds[op->op.kind];
   gos_text_t text = {.arena = source->arena};
   kind->add(&text, op);
   *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
@@ -163,26 +163,28 @@ static uint32_t add_map(gos_text_t *text, uint32_t first, const gos_op_t *op,
   return 1;
 }
 
-// The operands that bulk copies move: boxes as device/matmul_wgmma.cuh copies them.
-static uint32_t add_maps(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
-  const gpuos_op_t *ops = GPUOS_SECTION(table, gpuos_op_t, ops);
-  uint32_t count = 0;
+// The operands that bulk copies move, numbered as table.c does: boxes as device/matmul_wgmma.cuh copies
+// them.
+static uint32_t add_maps(gos_text_t *text, const source_t *source) {
+  uint32_t count = 0, first = 0;
   for (uint32_t i = 0; i < source->plan->ops.count; i++) {
     const gos_op_t *op = &source->plan->ops.at[i];
-    uint32_t first = ops[i].first_operand, half = op->op.tile[2] / 2;
-    if (!has_tiles(op) || !gos_op_wgmma(source->plan->target, op)) continue;
-    count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_X), 1, 3, 128);
-    count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W0), 2, 3, half);
-    count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W1), 2, 3, half);
-    if (gos_op_stores_bulk(op))
-      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_OUT), 1, 2, 64);
+    uint32_t half = op->op.tile[2] / 2;
+    if (has_tiles(op) && gos_op_wgmma_tiled(source->plan->target, op)) {
+      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_X), 1, 3, 128);
+      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W0), 2, 3, half);
+      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W1), 2, 3, half);
+      if (gos_op_stores_bulk(op))
+        count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_OUT), 1, 2, 64);
+    }
+    first += op->op.operand_count;
   }
   return count;
 }
 
 static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   gos_text_t maps = {.arena = source->arena};
-  uint32_t count = add_maps(&maps, source, table);
+  uint32_t count = add_maps(&maps, source);
   gos_text_add(text,
                "\nextern \"C\" {\n"
                "__device__ __attribute__((used)) extern const unsigned long long "

@@ -66,6 +66,12 @@ bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op) {
          (!w1 || copies_in_bulk(op, w1, 2, 3));
 }
 
+bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
+  const uint32_t *tile = op->op.tile;
+  bool two = gos_op_find(op, GPUOS_AS_W1) != NULL;
+  return gos_op_wgmma(target, op) && tile[1] == 128 && (tile[2] == 128 || (tile[2] == 256 && !two));
+}
+
 bool gos_op_stores_bulk(const gos_op_t *op) {
   const gpuos_operand_t *out = gos_op_find(op, GPUOS_AS_OUT);
   return out->dtype != GPUOS_I32 && copies_in_bulk(op, out, 1, 2);

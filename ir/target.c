@@ -50,6 +50,7 @@ static const figure_t figures[] = {
     FIGURE(unit_overhead_ns, REAL, true),
     FIGURE(hop_ns, REAL, true),
     FIGURE(margin, REAL, true),
+    FIGURE(margin_wgmma, REAL, false),
     FIGURE(price_read, REAL, true),
     FIGURE(price_write, CURVE, true),
     FIGURE(price_l2, REAL, true),

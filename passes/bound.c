@@ -86,7 +86,9 @@ static double longest(const terms_t *t) {
 
 uint32_t gos_bound_of(const gos_plan_t *plan, const gos_op_t *op) {
   terms_t t = terms_of(plan, op, plan->target->sm_count);
-  double ns = plan->target->margin * (plan->target->unit_overhead_ns + longest(&t));
+  bool wgmma = gos_op_wgmma(plan->target, op) && plan->target->margin_wgmma > 0;
+  double margin = wgmma ? plan->target->margin_wgmma : plan->target->margin;
+  double ns = margin * (plan->target->unit_overhead_ns + longest(&t));
   return ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns + 1;
 }
 

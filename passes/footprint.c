@@ -119,7 +119,7 @@ static uint32_t attention_bytes(uint32_t head_dim, uint32_t group) {
 static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
   switch (op->op.kind) {
   case GPUOS_MATMUL:
-    return CTA_BYTES + (gos_op_wgmma(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
+    return CTA_BYTES + (gos_op_wgmma_tiled(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
   case GPUOS_ATTENTION: return CTA_BYTES + attention_bytes(op->op.params[2], op->op.params[3]);
   case GPUOS_ROPE: return CTA_BYTES + 6 * gos_op_find(op, GPUOS_AS_X)->extent[3];
   case GPUOS_SOFTMAX:

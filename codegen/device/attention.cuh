@@ -37,7 +37,7 @@ template <class U> struct gpuos_attention {
     KEY_LANES = GPUOS_THREADS / LANES,
     KEYS = ELEMENTS <= 8 ? 4 : 2, // loaded together, so that enough bytes are in flight
     // Queries at once, as many as registers hold: twice ELEMENTS floats each.
-    MOST = ELEMENTS >= 32 ? 1 : 32 / ELEMENTS,
+    MOST = ELEMENTS >= 16 ? 1 : 16 / ELEMENTS,
     QUERIES = U::GROUP < MOST ? U::GROUP
               : MOST < 8      ? MOST
                               : 8,

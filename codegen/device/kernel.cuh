@@ -74,6 +74,18 @@ template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx)
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
 
+// The units of all operators. Without wgmma among them a function of its own: what the worker's loop
+// knows would not fit into the registers that a call preserves.
+template <class PROGRAM> __device__ __noinline__ gpuos_outcome gpuos_dispatch(gpuos_ctx ctx) {
+  gpuos_worker unused = {};
+  return PROGRAM::run(ctx, unused, ctx.slot->tile.op);
+}
+template <class PROGRAM>
+GPUOS_DEVICE gpuos_outcome gpuos_run_tile(const gpuos_ctx &ctx, gpuos_worker &worker) {
+  if constexpr (PROGRAM::CTAS == 1) return gpuos_dispatch<PROGRAM>(ctx);
+  return PROGRAM::run(ctx, worker, ctx.slot->tile.op);
+}
+
 // Worker 0, once all have run the tile.
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
   if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
@@ -101,7 +113,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
       gpuos_begin_unit(cta);
     }
     if (slot.realign) worker.ring.stage = 0;
-    const gpuos_outcome outcome = PROGRAM::run(ctx, worker, slot.tile.op);
+    const gpuos_outcome outcome = gpuos_run_tile<PROGRAM>(ctx, worker);
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }

@@ -5,7 +5,7 @@
     sweep.py run GPUOS FOLDER [--only N,N] [--seed N] [--data exact|normal] [--device cuda|cpu]
 
 `make` needs the compiler, no GPU and no PyTorch: it writes FOLDER/sweep_N.yaml and .cubin, several
-cases each, every other one with a budget of 10 us so that tiles have several units, and
+cases each, every other one with as small a budget as goes so that tiles have several units, and
 FOLDER/sweep.json. `run` needs gpuos and PyTorch: it runs every artefact twice, three steps on
 poisoned outputs: on small integers, where sums are exact and bits must agree, and on normal
 numbers. Prints what is known of each case that fails, and "N passed, N failed". Where there is no
@@ -73,21 +73,30 @@ def device_code(compiler):
     return found
 
 
+def compile_model(options, model, kind, least_budget_us):
+    """The compiler's words, none if all went well, and the command without what to emit and where.
+    A budget that some unit cannot keep is raised."""
+    for budget_us in range(least_budget_us, 21, 5):
+        compiler = [options.program, model, f"--unit-budget-us={budget_us}"]
+        code, said = call([*compiler, f"--emit={kind}", "-o", model.with_suffix(f".{kind}")])
+        if code == 0 or "[budget]" not in said:
+            break
+    return "" if code == 0 else said, compiler
+
+
 def compile_cases(options, name, cases):
     """Entries of sweep.json and the lines to print. What does not compile is halved until the case
     that is to blame stands alone; the others keep their place in the sweep."""
     model, kind = options.folder / f"{name}.yaml", "table" if options.tables else "cubin"
-    artefact = model.with_suffix(f".{kind}")
-    compiler = [options.program, model, f"--unit-budget-us={cases[0]['budget_us']}"]
     model.write_text(model_text(cases))
-    code, said = call([*compiler, f"--emit={kind}", "-o", artefact])
-    if code == 0:
+    said, compiler = compile_model(options, model, kind, cases[0]["budget_us"])
+    if not said:
         code_of = device_code(compiler)
         for case in cases:
             made = dict.fromkeys(code_of.get(output, "?") for output in case["outputs"])
             case["code"] = "; ".join(made)
-        entry = {"name": name, "artefact": artefact.name, "cases": cases}
-        return [entry], [f"ok   {name}: {len(cases)} cases"]
+        entry = {"name": name, "artefact": f"{name}.{kind}", "cases": cases}
+        return [entry], [f"ok   {name}: {len(cases)} cases, {compiler[-1]}"]
     lines = [f"FAIL {model}: {said[:500]}"]
     if len(cases) == 1:
         return [], lines + [f"  case {cases[0]['number']} alone: {cases[0]['text']}"]
@@ -113,7 +122,7 @@ def make(options):
         old.unlink()
     cases = sweep_cases.draw(options.seed, options.count)
     for case in cases:
-        case["budget_us"] = (20, 10)[case["number"] // size % 2]
+        case["budget_us"] = (20, 5)[case["number"] // size % 2]
     groups = [cases[at:at + size] for at in range(0, len(cases), size)]
     files, failed = [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -60,7 +60,7 @@ Test(kernel_source, names_the_symbols_that_the_runtime_looks_for) {
   add_cast(plan, GPUOS_BF16, GPUOS_F32, 16, 64);
   expect_text(plan, "gpuos_table_hash = 0x0123456789abcdefull");
   expect_text(plan, "gpuos_launch = {");
-  expect_text(plan, "gpuos_kernel(const __grid_constant__ gpuos_launch_args args)");
+  expect_text(plan, "gpuos_kernel(const __grid_constant__ gpuos_launch_args_t args)");
   free_plan(plan);
 }
 

