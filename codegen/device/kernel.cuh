@@ -37,6 +37,15 @@ GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
   return true;
 }
 
+// The tile before had no ring and used its shared memory: wait until it is over. False: stop.
+GPUOS_DEVICE bool gpuos_await_memory(gpuos_loader &loader, uint32_t turn) {
+  const uint32_t before = turn - 1;
+  uint64_t *empty = &loader.cta->slot_empty[before % GPUOS_SLOTS];
+  const bool over = gpuos_wait_loader(*loader.cta, empty, before / GPUOS_SLOTS & 1);
+  fence_proxy_async_shared();
+  return over;
+}
+
 // The ring is filled for the tile in loader.slot. False: stop.
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader, uint32_t turn) {
   gpuos_cta &cta = *loader.cta;
@@ -50,12 +59,17 @@ template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader,
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, char *smem) {
   gpuos_loader loader = {};
+  bool ring_before = true; // the shared memory was the ring's in the tile before
   loader.cta = &cta, loader.smem = smem;
   for (uint32_t turn = 0; gpuos_await_tile(cta, turn); turn++) {
     loader.slot = &cta.slots[turn % GPUOS_SLOTS];
     loader.wanted = false;
-    if constexpr (PROGRAM::CTAS == 2)
-      if (PROGRAM::bulk(loader.slot->tile.op) && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
+    if constexpr (PROGRAM::CTAS == 2) {
+      const bool bulk = PROGRAM::bulk(loader.slot->tile.op);
+      if (bulk && !ring_before && !gpuos_await_memory(loader, turn)) break;
+      if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
+      ring_before = bulk;
+    }
     gpuos_want_next(loader);
   }
   while (!ld_relaxed_shared(&cta.gone)) gpuos_hold_loader(cta);
@@ -82,8 +96,20 @@ template <class PROGRAM> __device__ __noinline__ gpuos_outcome gpuos_dispatch(gp
 }
 template <class PROGRAM>
 GPUOS_DEVICE gpuos_outcome gpuos_run_tile(const gpuos_ctx &ctx, gpuos_worker &worker) {
-  if constexpr (PROGRAM::CTAS == 1) return gpuos_dispatch<PROGRAM>(ctx);
-  return PROGRAM::run(ctx, worker, ctx.slot->tile.op);
+  if constexpr (PROGRAM::CTAS == 1)
+    return gpuos_dispatch<PROGRAM>(ctx);
+  else
+    return PROGRAM::run(ctx, worker, ctx.slot->tile.op);
+}
+
+// A unit that loads by itself, and into shared memory that may be the ring's: not while bulk copies
+// still read the last results there, nor in a pause. False: give it up.
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx, gpuos_worker &worker) {
+  if constexpr (PROGRAM::CTAS == 2) gpuos_settle(*ctx.cta, worker);
+  if (!gpuos_yield(ctx)) return false;
+  if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
+  return true;
 }
 
 // Worker 0, once all have run the tile.
@@ -108,13 +134,14 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
   for (uint32_t turn = 0; gpuos_next_tile<PROGRAM>(cta, worker, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
-    if (gpuos_thread() == 0) {
-      st_relaxed_shared(&cta.worker_loads, !PROGRAM::bulk(slot.tile.op));
-      gpuos_begin_unit(cta);
-    }
+    const bool plain = !PROGRAM::bulk(slot.tile.op);
+    const bool enter = !plain || gpuos_enter_plain<PROGRAM>(ctx, worker);
+    if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
-    const gpuos_outcome outcome = gpuos_run_tile<PROGRAM>(ctx, worker);
+    const gpuos_outcome outcome = enter ? gpuos_run_tile<PROGRAM>(ctx, worker) : GPUOS_GIVEN_UP;
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
+    if constexpr (PROGRAM::CTAS == 2)
+      if (plain) fence_proxy_async_shared(); // the ring comes next
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }
 }

@@ -45,8 +45,7 @@ template <class U> struct gpuos_matmul_wgmma {
     return (slot.op.extent[3] + STEP_K - 1) / STEP_K;
   }
   GPUOS_DEVICE uint32_t slice_steps(const gpuos_slot &slot) {
-    const uint32_t slice = slot.op.slice;
-    return slice == 0 ? steps(slot) : slice / STEP_K;
+    return slot.slices <= 1 ? steps(slot) : slot.op.slice / STEP_K;
   }
 
   // ---- load: one thread -------------------------------------------------------------------------

@@ -74,6 +74,8 @@ GPUOS_DEVICE void red_relaxed_gpu_max(uint32_t *at, uint32_t value) {
   asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 
+GPUOS_DEVICE void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
+
 GPUOS_DEVICE void fence_acq_rel_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 GPUOS_DEVICE void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
@@ -268,9 +270,10 @@ GPUOS_DEVICE uint4 ld_global_cg_v4(const void *at) {
 
 // Into v[0..3], or nothing at all.
 GPUOS_DEVICE void ld_global_cg_v4_f32_if(bool wanted, float *v, const void *at) {
-  asm volatile("{.reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];}"
-               : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
-               : "l"(at), "r"((uint32_t)wanted));
+  asm volatile(
+      "{.reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];}"
+      : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
+      : "l"(at), "r"((uint32_t)wanted));
 }
 
 GPUOS_DEVICE uint2 ld_global_cg_v2(const void *at) {
@@ -343,19 +346,18 @@ GPUOS_DEVICE void cp_async_bulk_tensor_load(uint32_t to, uint64_t map, uint32_t 
 GPUOS_DEVICE void cp_async_bulk_tensor_multicast(uint32_t to, uint64_t map, uint32_t barrier,
                                                  uint32_t x, uint32_t y, uint32_t z,
                                                  uint32_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((unsigned short)mask)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((unsigned short)mask)
+               : "memory");
 }
 
 GPUOS_DEVICE void cp_async_bulk_tensor_store(uint64_t map, uint32_t from, uint32_t x, uint32_t y,
                                              uint32_t z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::
-                   "l"(map),
-               "r"(from), "r"(x), "r"(y), "r"(z)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(from), "r"(x), "r"(y), "r"(z)
+      : "memory");
 }
 
 GPUOS_DEVICE void cp_async_bulk_commit_group() {
@@ -436,26 +438,26 @@ template <int COUNT> GPUOS_DEVICE void wgmma_fence_operand(float (&d)[COUNT]) {
                  "%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,"            \
                  "%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"            \
                  "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1, 1, 1" tail ";"        \
-                 : GPUOS_R8(0), GPUOS_R8(8), GPUOS_R8(16), GPUOS_R8(24),                           \
-                   GPUOS_R8(32), GPUOS_R8(40), GPUOS_R8(48), GPUOS_R8(56)                          \
+                 : GPUOS_R8(0), GPUOS_R8(8), GPUOS_R8(16), GPUOS_R8(24), GPUOS_R8(32),             \
+                   GPUOS_R8(40), GPUOS_R8(48), GPUOS_R8(56)                                        \
                  : "l"(a), "l"(b));                                                                \
   }
 #define GPUOS_WGMMA_N256(name, shape, types, tail)                                                 \
   GPUOS_DEVICE void name(float(&d)[128], uint64_t a, uint64_t b) {                                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256" shape ".f32." types " "                    \
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,"             \
-                 "%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,"            \
-                 "%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"            \
-                 "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,"            \
-                 "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,"            \
-                 "%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,"             \
-                 "%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"          \
-                 "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, %128, %129, 1, 1, 1" tail ";" \
-                 : GPUOS_R8(0), GPUOS_R8(8), GPUOS_R8(16), GPUOS_R8(24),                           \
-                   GPUOS_R8(32), GPUOS_R8(40), GPUOS_R8(48), GPUOS_R8(56),                         \
-                   GPUOS_R8(64), GPUOS_R8(72), GPUOS_R8(80), GPUOS_R8(88),                         \
-                   GPUOS_R8(96), GPUOS_R8(104), GPUOS_R8(112), GPUOS_R8(120)                       \
-                 : "l"(a), "l"(b));                                                                \
+    asm volatile(                                                                                  \
+        "wgmma.mma_async.sync.aligned.m64n256" shape ".f32." types " "                             \
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,"                      \
+        "%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,"                     \
+        "%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,"                     \
+        "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,"                     \
+        "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,"                     \
+        "%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,"                      \
+        "%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"                   \
+        "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, %128, %129, 1, 1, 1" tail ";"    \
+        : GPUOS_R8(0), GPUOS_R8(8), GPUOS_R8(16), GPUOS_R8(24), GPUOS_R8(32), GPUOS_R8(40),        \
+          GPUOS_R8(48), GPUOS_R8(56), GPUOS_R8(64), GPUOS_R8(72), GPUOS_R8(80), GPUOS_R8(88),      \
+          GPUOS_R8(96), GPUOS_R8(104), GPUOS_R8(112), GPUOS_R8(120)                                \
+        : "l"(a), "l"(b));                                                                         \
   }
 GPUOS_WGMMA_N128(wgmma_bf16, "k16", "bf16.bf16", ", 0, 0")
 GPUOS_WGMMA_N256(wgmma_bf16, "k16", "bf16.bf16", ", 0, 0")

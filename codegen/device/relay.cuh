@@ -38,7 +38,9 @@ GPUOS_DEVICE void gpuos_pass_on(const gpuos_cta &cta, gpuos_relay_state &relay) 
   if (changed) fence_acq_rel_sys(); // what the host wrote before
 #pragma unroll
   for (int i = 0; i < 16; i++) {
-    if (i < GPUOS_TOLD_WORDS && now[i] != relay.word[i]) st_relaxed_sys(told + i, now[i]);
+    // LEAVE is for gpuos_may_leave to say, when it has made sure that nothing is left to do.
+    const bool leave = i == GPUOS_WORD_COMMAND && now[i] == GPUOS_LEAVE;
+    if (i < GPUOS_TOLD_WORDS && now[i] != relay.word[i] && !leave) st_relaxed_sys(told + i, now[i]);
     relay.word[i] = now[i];
   }
   if (lent) st_relaxed_sys_u64(&mailbox->lent_ns, mov_globaltimer());
@@ -63,10 +65,11 @@ GPUOS_DEVICE void gpuos_tell_host(const gpuos_cta &cta, gpuos_relay_state &relay
   st_relaxed_sys(&mailbox->heartbeat, (uint32_t)(now_ns / GPUOS_REPORT_NS));
 }
 
+// The host stores `submitted` and then reads this; whoever says LEAVING reads `submitted` after it.
 GPUOS_DEVICE void gpuos_say_residency(const gpuos_cta &cta, gpuos_residency_t residency) {
   fence_acq_rel_sys();
   st_relaxed_sys(&gpuos_mailbox_of(cta)->residency, residency);
-  fence_acq_rel_sys();
+  fence_sc_sys();
 }
 
 GPUOS_DEVICE void gpuos_tell_fault(const gpuos_cta &cta) {
@@ -166,7 +169,7 @@ GPUOS_DEVICE void gpuos_relay(gpuos_cta &cta) {
 #pragma unroll
   for (int i = 0; i < GPUOS_TOLD_WORDS; i++)
     relay.word[i] = ld_relaxed_sys((const uint32_t *)gpuos_control_of(cta) + i);
-  while (!ld_relaxed_shared(&cta.stop)) {
+  while (!ld_relaxed_shared(&cta.stop) && relay.word[GPUOS_WORD_COMMAND] != GPUOS_ABORT) {
     gpuos_pass_on(cta, relay);
     const uint64_t now_ns = mov_globaltimer();
     gpuos_tell_steps(cta, relay);

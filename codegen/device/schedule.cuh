@@ -66,6 +66,7 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
     const gpuos_taken &mine = taken[0], &peer = taken[1];
     next.other = peer.tile.index;
     next.alike = peer.number != GPUOS_NONE && mine.tile.op == peer.tile.op &&
+                 (mine.tile.signal == GPUOS_NONE) == (peer.tile.signal == GPUOS_NONE) &&
                  mine.slice == peer.slice && PROGRAM::bulk(mine.tile.op);
     next.paired = s.paired;
     if constexpr (PROGRAM::CTAS == 2)
@@ -145,6 +146,8 @@ GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_next next = {};
   bool wanted = true;
+  if (gpuos_lane0())
+    gpuos_signal_stored(cta, s.signalled); // at least once a tile: cta.done is short
   if (gpuos_lane0() && s.turn > 0)
     wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
   if (!gpuos_agree(wanted)) return false;

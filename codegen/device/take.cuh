@@ -69,6 +69,7 @@ GPUOS_DEVICE bool gpuos_open_step(gpuos_cta &cta, uint64_t ticket) {
   const uint64_t next = (uint64_t)(step + 1) << 32;
   if (mailbox) // before the step can be over; of several CTAs any will do
     st_relaxed_sys_u64(&mailbox->step_start_ns[(step + 1) % GPUOS_TIMED_STEPS], mov_globaltimer());
+  fence_acq_rel_gpu(); // whoever draws from the new step comes after all of the old one
   if (atom_relaxed_gpu_cas_u64(&control->ticket, ticket, next) != ticket) return true;
   if (cta.tile_count == 0) gpuos_end_step(cta, step + 1);
   return true;
@@ -196,8 +197,10 @@ GPUOS_DEVICE bool gpuos_draw(gpuos_cta &cta, bool &open, uint32_t &signalled,
     out[0] = out[1] = gpuos_take_nothing();
     if (!ld_relaxed_shared(&cta.lent)) {
       gpuos_stay_away(cta, away, slot_uses);
+      idle = false;
       continue;
     }
+    away = false;
     if (gpuos_draw_parked(cta, out)) return true;
     if (open && gpuos_draw_ticket(cta, open, out)) return true;
     const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
