@@ -54,8 +54,9 @@ static void collect(source_t *source, uint32_t number) {
   const gos_op_t *op = &source->plan->ops.at[number];
   if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
   if (!has_tiles(op) || !runs(source, op)) return;
-  const gos_device_kind_t *kind =
-      gos_op_wgmma_tiled(source->plan->target, op) ? &gos_device_wgmma : &gos_device_kinds[op->op.kind];
+  const gos_device_kind_t *kind = gos_op_wgmma_tiled(source->plan->target, op)
+                                      ? &gos_device_wgmma
+                                      : &gos_device_kinds[op->op.kind];
   gos_text_t text = {.arena = source->arena};
   kind->add(&text, op);
   *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;

@@ -40,12 +40,12 @@ typedef struct gos_target {
   double special_gops;                     // exp, rsqrt ..., all SMs
   double unit_overhead_ns;                 // ticket, waits and signal of one tile
   double hop_ns;                           // signal of one SM seen by another
-  double margin;       // bounds are this much longer than the model says
-  double margin_wgmma; // those of wgmma units; where the chip has none it does not matter
-  double price_read;                       // of one HBM byte read, the unit of all prices
-  gos_curve_t price_write;                 // of one HBM byte written, by GB/s written
-  double price_l2;                         // of one byte kept in L2
-  double pj_per_flop;                      // energy of tensor work
+  double margin;                           // bounds are this much longer than the model says
+  double margin_wgmma;     // those of wgmma units; where the chip has none it does not matter
+  double price_read;       // of one HBM byte read, the unit of all prices
+  gos_curve_t price_write; // of one HBM byte written, by GB/s written
+  double price_l2;         // of one byte kept in L2
+  double pj_per_flop;      // energy of tensor work
   double pj_per_hbm_byte;
 } gos_target_t;
 

@@ -63,7 +63,7 @@ static terms_t terms_of(const gos_plan_t *plan, const gos_op_t *op, double sms) 
   double plain = 0, special = 0, most = t->sm_read_gbps * 1e-3;
   vector_work(op, &plain, &special);
   double tensor = op->op.kind != GPUOS_MATMUL ? 0
-                  : gos_op_wgmma(t, op)       ? t->tensor_tflops[operand_dtype(op)]
+                  : gos_op_wgmma_tiled(t, op) ? t->tensor_tflops[operand_dtype(op)]
                                               : t->code_tflops[operand_dtype(op)];
   if (op->op.kind == GPUOS_MATMUL && tensor == 0)
     tensor = t->vector_gflops * 1e-3 * 0.3; // fp32 FMA
@@ -86,7 +86,7 @@ static double longest(const terms_t *t) {
 
 uint32_t gos_bound_of(const gos_plan_t *plan, const gos_op_t *op) {
   terms_t t = terms_of(plan, op, plan->target->sm_count);
-  bool wgmma = gos_op_wgmma(plan->target, op) && plan->target->margin_wgmma > 0;
+  bool wgmma = gos_op_wgmma_tiled(plan->target, op) && plan->target->margin_wgmma > 0;
   double margin = wgmma ? plan->target->margin_wgmma : plan->target->margin;
   double ns = margin * (plan->target->unit_overhead_ns + longest(&t));
   return ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns + 1;

@@ -52,8 +52,9 @@ typedef struct merged {
   size_t count;
 } merged_t;
 
+// Counts on beyond what there is room for, so that the caller sees that they are too many.
 static size_t add_extra(merged_t *to, MlirValue value) {
-  for (size_t i = 0; i < to->count; i++)
+  for (size_t i = 0; i < to->count && i < GOS_LIST_ROOM; i++)
     if (mlirValueEqual(to->extra[i], value)) return i;
   if (to->count < GOS_LIST_ROOM) to->extra[to->count] = value;
   return to->count++;

@@ -47,13 +47,15 @@ static double cost_of(const gos_plan_t *plan, const gos_op_t *op) {
          gos_priced_cost_of(plan, op) / gos_curve_at(&plan->target->read_tbps, sms) * 1e-3;
 }
 
-static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
+// The cheapest of the shapes that wgmma has, or of those that mma.sync has. False: none keeps the
+// budget.
+static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
   static const uint32_t rows[] = {16, 32, 64, 128}, cols[] = {16, 32, 64, 128, 256};
   uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
-  bool wgmma = gos_op_wgmma(plan->target, op);
   uint32_t most = wgmma ? WGMMA_ACCUMULATORS : MAX_ACCUMULATORS;
   gpuos_op_t best = {0};
   double best_cost = 0;
+  bool best_fits = false;
   op->op.tile[0] = 1, op->op.tile[3] = op->op.extent[3];
   for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
     for (size_t n = 0; n < sizeof cols / sizeof *cols; n++) {
@@ -62,12 +64,20 @@ static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
       bool not_there = wgmma && (rows[m] != WGMMA_ROWS || cols[n] < 128);
       if (too_many || mostly_empty || not_there) continue;
       op->op.tile[1] = rows[m], op->op.tile[2] = cols[n];
-      uint32_t bound = fit_slice(plan, op);
-      double cost = cost_of(plan, op) * (bound > plan->budget_ns ? 1e6 : 1);
-      if (best.tile[0] && cost >= best_cost) continue;
-      best = op->op, best_cost = cost;
+      bool fits = fit_slice(plan, op) <= plan->budget_ns;
+      double cost = cost_of(plan, op);
+      bool better = fits != best_fits ? fits : cost < best_cost;
+      if (best.tile[0] && !better) continue;
+      best = op->op, best_cost = cost, best_fits = fits;
     }
   op->op = best;
+  return best_fits;
+}
+
+static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
+  if (!gos_op_wgmma(plan->target, op) || !shape_matmul(plan, op, true))
+    shape_matmul(plan, op, false); // smaller ones
+  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
   op->op.park_bytes =
       gpuos_op_slices(&op->op) > 1 ? weights * op->op.tile[1] * op->op.tile[2] * 4 : 0;
 }

@@ -40,7 +40,7 @@ typedef struct test {
 // ---- data.c -------------------------------------------------------------------------------------
 
 void random_seed(uint64_t seed);
-double random_unit(void);                // in [-1, 1)
+double random_unit(void); // in [-1, 1)
 uint32_t random_below(uint32_t limit);
 
 double decode(const void *data, size_t i, int dtype);

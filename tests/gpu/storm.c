@@ -164,8 +164,7 @@ static uint32_t some_groups(const test_t *test) {
 static bool poll(test_t *test, const char *what, bool *out_over) {
   uint64_t end_ns = now_ns() + LEAST_CHANGE_NS + random_below(MOST_CHANGE_NS - LEAST_CHANGE_NS);
   gpuos_status_t status = GPUOS_TIMEOUT;
-  while (status == GPUOS_TIMEOUT && now_ns() < end_ns)
-    status = gpuos_wait(test->tested.program, 0);
+  while (status == GPUOS_TIMEOUT && now_ns() < end_ns) status = gpuos_wait(test->tested.program, 0);
   *out_over = status == GPUOS_OK;
   return status == GPUOS_TIMEOUT || is_over(test, what, status);
 }

@@ -52,8 +52,7 @@ static void close_program(program_t *program) {
   *program = (program_t){0};
 }
 
-static bool run_step(test_t *test, const program_t *program, const char *what,
-                     uint64_t limit_ns) {
+static bool run_step(test_t *test, const program_t *program, const char *what, uint64_t limit_ns) {
   if (!write_all(test, program, what)) return false;
   gpuos_status_t status = gpuos_submit(program->program);
   if (status == GPUOS_OK) status = gpuos_wait(program->program, limit_ns);
@@ -236,8 +235,8 @@ static void run_tests(test_t *test, const options_t *options, double *out_us) {
 
 static bool test_artefact(const char *path, const options_t *options) {
   static test_t test; // large
-  test = (test_t){
-      .path = path, .on_cpu = options->on_cpu, .limit_ns = options->limit_s * 1000000000};
+  test =
+      (test_t){.path = path, .on_cpu = options->on_cpu, .limit_ns = options->limit_s * 1000000000};
   // A wait that is too long explains itself, so it should end before ours does.
   const gpuos_device_options_t device = {
       .kind = options->on_cpu ? GPUOS_DEVICE_CPU : GPUOS_DEVICE_CUDA,
@@ -261,8 +260,8 @@ static bool is_number(const char *word, const char *option, uint64_t *out_value)
 
 // False: `word` is no option.
 static bool parse(const char *word, options_t *options) {
-  bool known = is_number(word, "--seed=", &options->seed) ||
-               is_number(word, "--limit=", &options->limit_s);
+  bool known =
+      is_number(word, "--seed=", &options->seed) || is_number(word, "--limit=", &options->limit_s);
   if (!strcmp(word, "--no-cpu")) return options->with_cpu = false, true;
   if (!strcmp(word, "--storm")) return options->storm = true;
   if (!strcmp(word, "--one-shot")) return options->one_shot = true;

@@ -51,8 +51,7 @@ static cubin_t make_cubin(void) {
   c.header.e_shentsize = sizeof(Elf64_Shdr);
   c.header.e_shstrndx = NAMES;
   c.symbols[1].st_name = 1, c.symbols[2].st_name = 3;
-  c.symbols[3] =
-      (Elf64_Sym){.st_name = 5, .st_shndx = GLOBALS, .st_value = sizeof(gpuos_launch_t)};
+  c.symbols[3] = (Elf64_Sym){.st_name = 5, .st_shndx = GLOBALS, .st_value = sizeof(gpuos_launch_t)};
   c.globals[1] = (gpuos_launch_t){.threads = 384, .smem_bytes = 200000};
   set_info(c.info, 0x2f, 2, 40);
   set_info(c.info + 12, 0x2f, 1, 168);

@@ -206,7 +206,8 @@ static hand_t *make_hand(void) {
   hand_t *h = aligned_alloc(64, (sizeof *h + 63) / 64 * 64);
   memset(h, 0, sizeof *h);
   h->chain = chain_make();
-  h->control.ticket = UINT64_C(1) << 32, h->control.sm_lent[0] = 3, h->control.wait_limit_us = 1000000;
+  h->control.ticket = UINT64_C(1) << 32, h->control.sm_lent[0] = 3,
+  h->control.wait_limit_us = 1000000;
   h->shared =
       (gos_protocol_t){h->chain.f.table, h->chain.f.buffers, &h->control, h->counters, h->reports,
                        h->parks,         2 * HAND_SMS,       h->area,     256};
