@@ -325,6 +325,8 @@ static void lends(gpuos_program_t *program) {
   memset(all, 0xff, sizeof all);
   puts("waits with no SM lent, works with one, then with all");
   give(program, 1);
+  // SMs of a kernel that is there may take some tiles before they see the mask.
+  CHECK(gpuos_quiesce(program, 10 * second_ns) == GPUOS_OK);
   CHECK(gpuos_lend(program, none) == GPUOS_OK);
   CHECK(gpuos_submit(program) == GPUOS_OK);
   CHECK(gpuos_wait(program, 2 * second_ns) == GPUOS_TIMEOUT);
