@@ -142,7 +142,6 @@ static const char *binary_sign(uint8_t op) {
   case GPUOS_CODE_ADD: return "+";
   case GPUOS_CODE_SUB: return "-";
   case GPUOS_CODE_MUL: return "*";
-  case GPUOS_CODE_DIV: return "/";
   default: return NULL;
   }
 }
@@ -154,6 +153,7 @@ static const char *instruction(gos_arena_t *arena, const gpuos_code_t *code, con
   if (unary) return gos_format(arena, "%s(%s)", unary, a);
   if (code->op == GPUOS_CODE_NEG) return gos_format(arena, "-%s", a);
   if (sign) return gos_format(arena, "%s %s %s", a, sign, b);
+  if (code->op == GPUOS_CODE_DIV) return gos_format(arena, "gpuos_divide(%s, %s)", a, b);
   if (code->op == GPUOS_CODE_MAX) return gos_format(arena, "fmaxf(%s, %s)", a, b);
   if (code->op == GPUOS_CODE_MIN) return gos_format(arena, "fminf(%s, %s)", a, b);
   if (code->op == GPUOS_CODE_ROUND)

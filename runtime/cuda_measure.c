@@ -43,6 +43,7 @@ gpuos_status_t gos_cuda_storm(gpuos_program_t *program, uint32_t count, uint32_t
     return gos_fail(error, GPUOS_INVALID_ARGUMENT, "a pause storm is under way: %u of %u", done,
                     asked);
   gos_store(&box->storm_count, 0);
+  gos_cuda_announce(state);
   let_kernel_look(state);
   gos_store(&box->storms_done, 0);
   gos_store(&box->storm_lost, 0);
@@ -51,6 +52,7 @@ gpuos_status_t gos_cuda_storm(gpuos_program_t *program, uint32_t count, uint32_t
   gos_store(&box->storm_run_ns, run_ns);
   gos_store(&box->storm_pause_ns, pause_ns);
   gos_store(&box->storm_count, count); // last: starts it
+  gos_cuda_announce(state);
   return GPUOS_OK;
 }
 

@@ -34,6 +34,8 @@ uint64_t gos_cuda_done(const gos_cuda_program_t *state) {
 
 // ---- commands -----------------------------------------------------------------------------------
 
+void gos_cuda_announce(gos_cuda_program_t *state) { gos_add(&state->mailbox->changes, 1); }
+
 // gpuos_abort stores ABORT from any thread at any time.
 void gos_cuda_command(gos_cuda_program_t *state, gpuos_command_t command) {
   uint32_t *word = &state->mailbox->command;

@@ -213,6 +213,7 @@ static void lend_cuda(gpuos_program_t *program, const uint32_t mask[GPUOS_MAX_SM
   gos_cuda_program_t *state = program->state;
   state->watch.since_ns = 0;
   for (int i = 0; i < GPUOS_MAX_SMS / 32; i++) gos_store(&state->mailbox->sm_lent[i], mask[i]);
+  gos_cuda_announce(state);
 }
 
 static void progress_cuda(gpuos_program_t *program, gpuos_progress_t *out_progress) {

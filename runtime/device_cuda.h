@@ -120,6 +120,8 @@ CUresult gos_cuda_idle(const gos_cu_t *cu, CUstream stream, uint64_t limit_ns);
 uint32_t gos_cuda_outstanding(const gos_cuda_program_t *state);
 uint64_t gos_cuda_done(const gos_cuda_program_t *state); // since load
 
+// After a change of the mailbox's words from sm_lent on.
+void gos_cuda_announce(gos_cuda_program_t *state);
 // Tells the kernel to work or to pause, as the owner last said, or to leave. An abort is never
 // overwritten.
 void gos_cuda_command(gos_cuda_program_t *state, gpuos_command_t command);

@@ -490,6 +490,12 @@ GPUOS_DEVICE uint32_t cvt_rn_f16x2_f32(float low, float high) {
   return bits;
 }
 
+GPUOS_DEVICE float rcp_approx_f32(float value) {
+  float reciprocal;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
+  return reciprocal;
+}
+
 GPUOS_DEVICE float cvt_f32_f16(uint32_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)bits));

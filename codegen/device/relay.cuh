@@ -1,8 +1,7 @@
 // relay.cuh: between the host's memory and the GPU's: one thread of the first CTA passes the host's
 // part of the mailbox on to the control block, and reports back.
 //
-// Only this thread crosses the bus, 64 bytes every 2 us or so. Its warp does
-// nothing else.
+// Only this thread crosses the bus, by one load of 16 bytes every 2 us or so. Its warp does nothing else.
 #pragma once
 #include "take.cuh"
 
@@ -22,39 +21,55 @@ struct gpuos_relay_state {
 
 // ---- from the host ------------------------------------------------------------------------------
 
-// Reads the mailbox and passes on what has changed. Unrolled, so that all words are on their way at
-// once.
-GPUOS_DEVICE void gpuos_pass_on(const gpuos_cta &cta, gpuos_relay_state &relay) {
+// Reads the words that change rarely, and passes them on.
+GPUOS_DEVICE void gpuos_pass_on_changes(const gpuos_cta &cta, gpuos_relay_state &relay) {
   gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   uint32_t *told = (uint32_t *)gpuos_control_of(cta);
-  uint32_t now[16], lent = 0, changed = 0;
 #pragma unroll
-  for (int i = 0; i < 16; i += 4) ld_relaxed_sys_v4((const uint32_t *)mailbox + i, now + i);
-#pragma unroll
-  for (int i = 0; i < GPUOS_TOLD_WORDS; i++) {
-    changed |= now[i] ^ relay.word[i];
-    if (i >= GPUOS_WORD_SM_LENT) lent |= now[i] ^ relay.word[i];
+  for (int i = GPUOS_WORD_SM_LENT; i < 16; i++) {
+    relay.word[i] = ld_relaxed_sys((const uint32_t *)mailbox + i);
+    if (i < GPUOS_TOLD_WORDS) st_relaxed_sys(told + i, relay.word[i]);
   }
-  if (changed) fence_acq_rel_sys(); // what the host wrote before
+  st_relaxed_sys_u64(&mailbox->lent_ns, mov_globaltimer());
+}
+
+// Reads the mailbox and passes on what has changed.
+GPUOS_DEVICE void gpuos_pass_on(const gpuos_cta &cta, gpuos_relay_state &relay) {
+  gpuos_control_t *control = gpuos_control_of(cta);
+  uint32_t now[4], changed = 0;
+  ld_relaxed_sys_v4((const uint32_t *)gpuos_mailbox_of(cta), now);
 #pragma unroll
-  for (int i = 0; i < 16; i++) {
-    // LEAVE is for gpuos_may_leave to say, when it has made sure that nothing is left to do.
-    const bool leave = i == GPUOS_WORD_COMMAND && now[i] == GPUOS_LEAVE;
-    if (i < GPUOS_TOLD_WORDS && now[i] != relay.word[i] && !leave) st_relaxed_sys(told + i, now[i]);
-    relay.word[i] = now[i];
-  }
-  if (lent) st_relaxed_sys_u64(&mailbox->lent_ns, mov_globaltimer());
+  for (int i = 0; i < 4; i++) changed |= now[i] ^ relay.word[i];
+  if (!changed) return;
+  fence_acq_rel_sys(); // what the host wrote before
+  if (now[GPUOS_WORD_CHANGES] != relay.word[GPUOS_WORD_CHANGES]) gpuos_pass_on_changes(cta, relay);
+  st_relaxed_sys(&control->submitted, now[GPUOS_WORD_SUBMITTED]);
+  // LEAVE is for gpuos_may_leave to say, when it has made sure that nothing is left to do.
+  if (now[GPUOS_WORD_COMMAND] != relay.word[GPUOS_WORD_COMMAND] &&
+      now[GPUOS_WORD_COMMAND] != GPUOS_LEAVE)
+    st_relaxed_sys(&control->command, now[GPUOS_WORD_COMMAND]);
+#pragma unroll
+  for (int i = 0; i < 4; i++) relay.word[i] = now[i];
 }
 
 // ---- to the host --------------------------------------------------------------------------------
 
 // Steps that are done; what they wrote, on whatever SM, lies before the host's notice of it.
 GPUOS_DEVICE void gpuos_tell_steps(const gpuos_cta &cta, gpuos_relay_state &relay) {
-  const uint32_t done = ld_acquire_gpu(&gpuos_control_of(cta)->steps_done);
+  const gpuos_control_t *control = gpuos_control_of(cta);
+  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
+  const uint32_t done = ld_acquire_gpu(&control->steps_done);
   if (done == relay.steps_done) return;
-  relay.steps_done = done;
+  if (done - relay.steps_done > GPUOS_TIMED_STEPS) relay.steps_done = done - GPUOS_TIMED_STEPS;
+  while (relay.steps_done != done) {
+    const uint32_t place = ++relay.steps_done % GPUOS_TIMED_STEPS;
+    st_relaxed_sys_u64(&mailbox->step_start_ns[place],
+                       ld_relaxed_gpu_u64(&control->step_start_ns[place]));
+    st_relaxed_sys_u64(&mailbox->step_end_ns[place],
+                       ld_relaxed_gpu_u64(&control->step_end_ns[place]));
+  }
   fence_acq_rel_sys();
-  st_relaxed_sys(&gpuos_mailbox_of(cta)->steps_done, done);
+  st_relaxed_sys(&mailbox->steps_done, done);
 }
 
 GPUOS_DEVICE void gpuos_tell_host(const gpuos_cta &cta, gpuos_relay_state &relay, uint64_t now_ns) {
@@ -166,9 +181,8 @@ GPUOS_DEVICE void gpuos_relay(gpuos_cta &cta) {
   relay.storms = ld_relaxed_sys(&gpuos_mailbox_of(cta)->storms_done);
   relay.steps_done = ld_relaxed_sys(&gpuos_mailbox_of(cta)->steps_done);
   // The host wrote the control block before the launch; what has changed since is passed on.
-#pragma unroll
-  for (int i = 0; i < GPUOS_TOLD_WORDS; i++)
-    relay.word[i] = ld_relaxed_sys((const uint32_t *)gpuos_control_of(cta) + i);
+  relay.word[GPUOS_WORD_COMMAND] = ld_relaxed_sys(&gpuos_control_of(cta)->command);
+  relay.word[GPUOS_WORD_CHANGES] = ld_relaxed_sys(&gpuos_mailbox_of(cta)->changes) - 1;
   while (!ld_relaxed_shared(&cta.stop) && relay.word[GPUOS_WORD_COMMAND] != GPUOS_ABORT) {
     gpuos_pass_on(cta, relay);
     const uint64_t now_ns = mov_globaltimer();

@@ -38,13 +38,12 @@ GPUOS_DEVICE void gpuos_wait_out_hold(gpuos_cta &cta) {
 // The relay tells the host, which takes longer than the SMs should wait.
 GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
   gpuos_control_t *control = gpuos_control_of(cta);
-  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   st_relaxed_sys(&control->tiles_done, 0);
-  if (mailbox)
-    st_relaxed_sys_u64(&mailbox->step_end_ns[step % GPUOS_TIMED_STEPS], mov_globaltimer());
+  st_relaxed_sys_u64(&control->step_end_ns[step % GPUOS_TIMED_STEPS], mov_globaltimer());
   fence_acq_rel_gpu();
   st_relaxed_sys(&control->steps_done, step);
-  if (!mailbox) st_relaxed_sys(&control->command, GPUOS_LEAVE); // launched for one step only
+  const bool once = gpuos_mailbox_of(cta) == nullptr;
+  if (once) st_relaxed_sys(&control->command, GPUOS_LEAVE); // launched for one step only
 }
 
 // A tile is done. All its writes lie before a barrier that the caller has passed; the fences put them
@@ -59,16 +58,16 @@ GPUOS_DEVICE void gpuos_signal(const gpuos_cta &cta, gpuos_done done) {
     gpuos_end_step(cta, done.step);
 }
 
-// Opens the step after the exhausted one of `ticket`, if that is finished and another submitted.
-GPUOS_DEVICE bool gpuos_open_step(gpuos_cta &cta, uint64_t ticket) {
+// Opens the step after the exhausted one of `ticket`, if that is finished and another submitted. True:
+// there are tiles to be drawn, opened by us or by someone else.
+GPUOS_DEVICE bool gpuos_open_step(gpuos_cta &cta, uint64_t ticket, uint32_t steps_done) {
   gpuos_control_t *control = gpuos_control_of(cta);
-  gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   const uint32_t step = (uint32_t)(ticket >> 32);
   if ((int)(ld_relaxed_shared(&cta.submitted) - step) <= 0) return false;
-  if (ld_acquire_gpu(&control->steps_done) != step) return false;
+  if (steps_done != step) return false;
   const uint64_t next = (uint64_t)(step + 1) << 32;
-  if (mailbox) // before the step can be over; of several CTAs any will do
-    st_relaxed_sys_u64(&mailbox->step_start_ns[(step + 1) % GPUOS_TIMED_STEPS], mov_globaltimer());
+  // Before the step can be over; of several CTAs any will do.
+  st_relaxed_sys_u64(&control->step_start_ns[(step + 1) % GPUOS_TIMED_STEPS], mov_globaltimer());
   fence_acq_rel_gpu(); // whoever draws from the new step comes after all of the old one
   if (atom_relaxed_gpu_cas_u64(&control->ticket, ticket, next) != ticket) return true;
   if (cta.tile_count == 0) gpuos_end_step(cta, step + 1);
@@ -204,8 +203,9 @@ GPUOS_DEVICE bool gpuos_draw(gpuos_cta &cta, bool &open, uint32_t &signalled,
     if (gpuos_draw_parked(cta, out)) return true;
     if (open && gpuos_draw_ticket(cta, open, out)) return true;
     const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
-    open = (uint32_t)ticket < cta.tile_count;
-    if (open || gpuos_open_step(cta, ticket)) continue;
+    const uint32_t done = ld_acquire_gpu(&gpuos_control_of(cta)->steps_done); // both under way at once
+    open = (uint32_t)ticket < cta.tile_count || gpuos_open_step(cta, ticket, done);
+    if (open) continue;
     if (!idle) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
     idle = true;
     __nanosleep(64);

@@ -1,21 +1,23 @@
 #!/bin/sh
 # run.sh FOLDER [PART...]: on a machine with a GPU, builds libgpuos and the tests and runs what
 # artefacts.sh put into FOLDER. Needs cmake and a C compiler; no CUDA toolkit. Parts, all by default:
+#   faults     a kernel that misbehaves on request, if nvcc is there
 #   numbers    every artefact, against the CPU device; those called large against float64 only
 #   storm      again, paused and moved from SM to SM; results must stay the same bit by bit
 #   sweep      FOLDER/sweep against PyTorch, if both are there
 #   sanitizer  those called small under compute-sanitizer, if it is there
 # Each artefact has a process and a time limit of its own. Ends with "N passed, N failed".
 set -eu
-[ $# -ge 1 ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,9s/^# //p' "$0" >&2; exit 2; }
 folder=$1
 shift
-[ $# -ge 1 ] || set -- numbers storm sweep sanitizer
+[ $# -ge 1 ] || set -- faults numbers storm sweep sanitizer
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build-gpu
 cmake -S "$root" -B "$build" -DGPUOS_COMPILER=OFF -DGPUOS_TESTS=OFF >"$build.log" 2>&1 &&
   cmake --build "$build" -j"$(nproc)" >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-cc -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -I"$root/runtime" "$root"/tests/gpu/test_gpu.c \
+compile="cc -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -I$root/runtime"
+$compile "$root"/tests/gpu/test_gpu.c \
   "$root"/tests/gpu/data.c "$root"/tests/gpu/storm.c "$build/libgpuos.a" -o "$build/test_gpu" -lpthread -ldl -lm
 
 passed=0 failed=0
@@ -32,6 +34,15 @@ run() { # run SECONDS COMMAND...
 # Names without spaces, as gpuosc's examples have them.
 files() { find "$folder" -maxdepth 1 -name "$1" ! -name "$2" | sort; }
 
+faults() {
+  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+  [ -n "$nvcc" ] || { echo 'no nvcc here: skipped'; return; }
+  "$nvcc" -cubin -arch=sm_90a -I"$root/runtime" "$root/tests/gpu/contract.cu" -o "$build/contract.cubin"
+  $compile -I"$root/tests/unit/runtime" "$root/tests/gpu/test_device_cuda.c" \
+    "$root/tests/unit/runtime/models.c" "$root/tests/unit/runtime/tables.c" "$build/libgpuos.a" \
+    -o "$build/test_device_cuda" -lpthread -ldl -lm
+  for part in all trap never; do run 120 "$build/test_device_cuda" "$build/contract.cubin" $part; done
+}
 numbers() {
   for file in $(files '*.cubin' 'large*'); do run 120 "$build/test_gpu" "$file"; done
   for file in $(files 'large*.cubin' '-'); do run 60 "$build/test_gpu" --no-cpu "$file"; done

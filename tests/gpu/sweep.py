@@ -298,7 +298,7 @@ def main():
         command.add_argument("folder", type=pathlib.Path)
         command.add_argument("--seed", type=int, default=1 if name == "make" else int(time.time()))
     commands.choices["make"].add_argument("--count", type=int, default=220, help="cases")
-    commands.choices["make"].add_argument("--per-file", type=int, default=8)
+    commands.choices["make"].add_argument("--per-file", type=int, default=4)
     commands.choices["make"].add_argument("--jobs", type=int, default=2)
     commands.choices["make"].add_argument("--tables", action="store_true", help="no device code")
     commands.choices["run"].add_argument("--only", help="files, as 3,17b")
