@@ -175,8 +175,6 @@ static uint32_t add_maps(gos_text_t *text, const source_t *source) {
       count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_X), 1, 3, 128);
       count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W0), 2, 3, half);
       count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W1), 2, 3, half);
-      if (gos_op_stores_bulk(op))
-        count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_OUT), 1, 2, 64);
     }
     first += op->op.operand_count;
   }

@@ -6,8 +6,9 @@
 #include "plan.h"
 
 enum {
-  BULK_BYTES = 16, // alignment of addresses and strides: CUDA Driver API, cuTensorMapEncodeTiled
-  LEAST_ROWS = 64, // below, most of a tile of 128 rows would be empty
+  BULK_BYTES = 16,  // alignment of addresses and strides: CUDA Driver API, cuTensorMapEncodeTiled
+  PIECE_BYTES = 16, // the most a thread stores at once
+  LEAST_ROWS = 64,  // below, most of a tile of 128 rows would be empty
   LEAST_COLS = 64,
 };
 
@@ -72,7 +73,8 @@ bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
   return gos_op_wgmma(target, op) && tile[1] == 128 && (tile[2] == 128 || (tile[2] == 256 && !two));
 }
 
-bool gos_op_stores_bulk(const gos_op_t *op) {
+bool gos_op_stores_pieces(const gos_op_t *op) {
   const gpuos_operand_t *out = gos_op_find(op, GPUOS_AS_OUT);
-  return out->dtype != GPUOS_I32 && copies_in_bulk(op, out, 1, 2);
+  return gos_op_step(op, out, 2) == 1 && gos_op_aligned(op, out, 2, PIECE_BYTES) &&
+         op->op.extent[2] * gpuos_dtype_bytes(out->dtype) % PIECE_BYTES == 0;
 }

@@ -78,8 +78,8 @@ bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, 
 bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op);
 // The same, once it is tiled: in a shape that device/matmul_wgmma.cuh is written for.
 bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op);
-// Its OUT can be written by bulk copies, in whole lines.
-bool gos_op_stores_bulk(const gos_op_t *op);
+// Its OUT is written in pieces of 16 bytes, and so in whole lines.
+bool gos_op_stores_pieces(const gos_op_t *op);
 
 // ---- plan.c: text -------------------------------------------------------------------------------
 

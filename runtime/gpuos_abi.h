@@ -379,8 +379,8 @@ enum { GPUOS_TIMED_STEPS = 64 };
 // One a program. The first 128 bytes are told to the SMs, which poll them; the others are the SMs'
 // own, apart so that polls do not contend with tickets.
 typedef struct gpuos_control {
-  uint32_t command;       // gpuos_command_t
-  uint32_t submitted;     // steps asked for since load; steps are numbered from 1, wrapping
+  uint32_t command;   // gpuos_command_t
+  uint32_t submitted; // steps asked for since load; steps are numbered from 1, wrapping
   uint32_t reserved[2];
   // Bit s: SM s may work; cleared: it leaves at the next unit boundary.
   uint32_t sm_lent[GPUOS_MAX_SMS / 32];
@@ -469,7 +469,8 @@ typedef struct gpuos_mailbox {
   uint32_t storm_max_ns;
   uint64_t lent_ns; // global timer when the last of `changes` was passed on
   uint32_t reserved2[16];
-  uint64_t step_start_ns[GPUOS_TIMED_STEPS], step_end_ns[GPUOS_TIMED_STEPS]; // as in the control block
+  uint64_t step_start_ns[GPUOS_TIMED_STEPS],
+      step_end_ns[GPUOS_TIMED_STEPS]; // as in the control block
   // Pauses by nanoseconds from the command's store until the last SM had issued its last load; the last
   // bin holds all longer ones.
   uint32_t pause_bins[GPUOS_PAUSE_BINS];

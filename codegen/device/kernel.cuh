@@ -102,11 +102,8 @@ GPUOS_DEVICE gpuos_outcome gpuos_run_tile(const gpuos_ctx &ctx, gpuos_worker &wo
     return PROGRAM::run(ctx, worker, ctx.slot->tile.op);
 }
 
-// A unit that loads by itself, and into shared memory that may be the ring's: not while bulk copies
-// still read the last results there, nor in a pause. False: give it up.
-template <class PROGRAM>
-GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx, gpuos_worker &worker) {
-  if constexpr (PROGRAM::CTAS == 2) gpuos_settle(*ctx.cta, worker);
+// A unit that loads by itself: not in a pause. False: give it up.
+GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
   if (!gpuos_yield(ctx)) return false;
   if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
   return true;
@@ -120,22 +117,18 @@ GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outco
   st_relaxed_shared(&cta.worker_loads, 0);
 }
 
-// The next tile; false: nothing comes any more. Whoever waits can as well see to the last one's end.
-template <class PROGRAM>
-GPUOS_DEVICE bool gpuos_next_tile(gpuos_cta &cta, gpuos_worker &worker, uint32_t turn) {
-  uint64_t *full = &cta.slot_full[turn % GPUOS_SLOTS];
-  if (mbarrier_try_wait_parity(full, turn / GPUOS_SLOTS & 1)) return true;
-  if constexpr (PROGRAM::CTAS == 2) gpuos_settle(cta, worker);
-  return gpuos_wait_worker(cta, full, turn / GPUOS_SLOTS & 1);
+// The next tile; false: nothing comes any more.
+GPUOS_DEVICE bool gpuos_next_tile(gpuos_cta &cta, uint32_t turn) {
+  return gpuos_wait_worker(cta, &cta.slot_full[turn % GPUOS_SLOTS], turn / GPUOS_SLOTS & 1);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
   gpuos_worker worker = {};
-  for (uint32_t turn = 0; gpuos_next_tile<PROGRAM>(cta, worker, turn); turn++) {
+  for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
     const bool plain = !PROGRAM::bulk(slot.tile.op);
-    const bool enter = !plain || gpuos_enter_plain<PROGRAM>(ctx, worker);
+    const bool enter = !plain || gpuos_enter_plain(ctx);
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
     const gpuos_outcome outcome = enter ? gpuos_run_tile<PROGRAM>(ctx, worker) : GPUOS_GIVEN_UP;

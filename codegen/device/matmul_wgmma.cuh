@@ -1,12 +1,12 @@
 // matmul_wgmma.cuh: MATMUL on sm_90a, one tile: acc_j = X W_j^T over all of k, then the expression.
 //
-// The loader fills a ring of stages by bulk copies (load); two warpgroups, 64 rows each, multiply and
-// write their results through shared memory by bulk copies, in whole lines (run). A pair of CTAs that have the same columns share W: each copies half of it
-// into both. k goes through the slices without a break: between two of them the loader may stop,
-// and the accumulators are put down.
+// The loader fills a ring of stages by bulk copies (load); two warpgroups, 64 rows each, multiply, and
+// each warp writes its results through shared memory, in whole lines (run). A pair of CTAs that have
+// the same columns share W: each copies half of it into both. k goes through the slices without a
+// break: between two of them the loader may stop, and the accumulators are put down.
 //
 // U, the generated instantiation, has operands x, w0, w1, out, inputs; TILE_N, 128 or 256; X_ELEM,
-// W_ELEM, the formats; STORED: OUT can be written by bulk copies; of(acc, in), the expression.
+// W_ELEM, the formats; PIECES: OUT's rows are whole 16-byte pieces; of(acc, in), the expression.
 #pragma once
 #include "ring.cuh"
 
@@ -29,12 +29,10 @@ template <class U> struct gpuos_matmul_wgmma {
     X_BYTES = TILE_M * ROW_BYTES,
     W_BYTES = U::TILE_N * ROW_BYTES, // of each of COUNT
     STEP_BYTES = X_BYTES + COUNT * W_BYTES,
-    // Results pass through shared memory in runs of columns.
-    PASS_COLS = out::BYTES == 4 ? 64 : 128,
-    PASSES = U::TILE_N / PASS_COLS,
+    // Results pass through shared memory in boxes: each warp's 16 rows, 128 bytes of each.
     BOX_COLS = ROW_BYTES / out::BYTES,
-    BOX_BYTES = 64 * ROW_BYTES,
-    STORED = U::STORED,
+    BOXES = U::TILE_N / BOX_COLS,
+    PIECE = 16 / out::BYTES, // elements
     BULK = 1,
     SMEM_BYTES = GPUOS_RING_SMEM,
   };
@@ -182,11 +180,13 @@ template <class U> struct gpuos_matmul_wgmma {
       }
       if (!gpuos_await_stage(ctx, worker, slice, hold)) break;
     }
+    return done;
+  }
+
+  GPUOS_DEVICE void drain(float (&d)[SETS][ACCS]) {
     wgmma_wait_group<0>();
 #pragma unroll
     for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
-    leaver.leave(worker.ring.before());
-    return done;
   }
 
   // ---- park -------------------------------------------------------------------------------------
@@ -217,9 +217,10 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
     for (int s = 0; s < SETS; s++)
 #pragma unroll
-      for (int i = 0; i < ACCS; i += 4, from += GPUOS_THREADS) {
-        d[s][i] = d[s][i + 1] = d[s][i + 2] = d[s][i + 3] = 0.0f;
-        ld_global_cg_v4_f32_if(parked, &d[s][i], from);
+      for (int i = 0; i < ACCS; i += 16, from += 4 * GPUOS_THREADS) {
+#pragma unroll
+        for (int j = 0; j < 16; j++) d[s][i + j] = 0.0f;
+        ld_global_16_f32_if<GPUOS_THREADS * sizeof(float4)>(parked, &d[s][i], from);
       }
 #pragma unroll
     for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
@@ -288,39 +289,39 @@ template <class U> struct gpuos_matmul_wgmma {
 
   // ---- through shared memory --------------------------------------------------------------------
 
-  // Byte `byte` of a row, as the bulk copy expects it: boxes of 64 rows of 128 bytes, swizzled.
-  GPUOS_DEVICE uint32_t result_at(uint32_t base, uint32_t row, uint32_t byte) {
-    return base + byte / ROW_BYTES * BOX_BYTES + row * ROW_BYTES +
-           ((byte % ROW_BYTES / 16) ^ (row & 7)) * 16 + byte % 16;
+  // Byte `byte` of a row of a box: swizzled, so that neither side meets bank conflicts.
+  GPUOS_DEVICE uint32_t result_at(uint32_t box, uint32_t row, uint32_t byte) {
+    return box + row * ROW_BYTES + ((byte / 16) ^ (row & 7)) * 16 + byte % 16;
   }
 
-  // Four values of 8 columns each: col of this thread's two rows, and 8 columns further.
-  GPUOS_DEVICE void share(uint32_t base, uint32_t col, const float (&a)[4], const float (&b)[4]) {
-    const uint32_t warp = gpuos_thread() / 32 % 4, lane = gpuos_thread() % 32;
-    if constexpr (out::BYTES == 2) {
-      const uint32_t words[4] = {
-          gpuos_format<out::DTYPE>::narrow(a), gpuos_format<out::DTYPE>::narrow(a + 2),
-          gpuos_format<out::DTYPE>::narrow(b), gpuos_format<out::DTYPE>::narrow(b + 2)};
-      const uint32_t row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
-      stmatrix_x4(result_at(base, row, (col + lane / 16 * 8) * 2), words);
-    } else {
-      const uint32_t row = warp * 16 + lane / 4;
+  // The results of 16 columns, as they go to memory: of this thread's two rows, two neighbours each of
+  // the first 8 columns and of the others.
+  enum { WORDS = out::BYTES == 4 ? 8 : 4 };
+  GPUOS_DEVICE void pack(const float (&a)[4], const float (&b)[4], uint32_t (&words)[WORDS]) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        share_two(result_at(base, row + 8 * i, (col + lane % 4 * 2) * out::BYTES), a + 2 * i);
-        share_two(result_at(base, row + 8 * i, (col + 8 + lane % 4 * 2) * out::BYTES), b + 2 * i);
-      }
+    for (int i = 0; i < WORDS; i++) {
+      const float *from = i < WORDS / 2 ? a : b;
+      const int at = i % (WORDS / 2) * 4 / (WORDS / 2);
+      const float v[4] = {from[at], WORDS == 8 ? 0.0f : from[at + 1], 0.0f, 0.0f};
+      words[i] = gpuos_format<out::DTYPE>::narrow(v);
     }
   }
 
-  GPUOS_DEVICE void share_two(uint32_t at, const float *v) {
-    void *to = __cvta_shared_to_generic(at);
-    const float four[4] = {v[0], v[1], 0.0f, 0.0f};
-    if constexpr (out::BYTES == 4)
-      *(uint2 *)to =
-          make_uint2(gpuos_format<out::DTYPE>::narrow(v), gpuos_format<out::DTYPE>::narrow(v + 1));
-    else
-      *(uint16_t *)to = (uint16_t)gpuos_format<out::DTYPE>::narrow(four);
+  GPUOS_DEVICE void share(uint32_t box, uint32_t col, const uint32_t (&words)[WORDS]) {
+    const uint32_t lane = gpuos_thread() % 32;
+    if constexpr (out::BYTES == 2) {
+      stmatrix_x4(result_at(box, lane % 16, (col + lane / 16 * 8) * 2), words);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const uint32_t byte = (col + i / 2 * 8 + lane % 4 * 2) * out::BYTES;
+        void *to = __cvta_shared_to_generic(result_at(box, lane / 4 + i % 2 * 8, byte));
+        if constexpr (out::BYTES == 4)
+          *(uint2 *)to = make_uint2(words[2 * i], words[2 * i + 1]);
+        else
+          *(uint16_t *)to = (uint16_t)words[i];
+      }
+    }
   }
 
   GPUOS_DEVICE void store_direct(const gpuos_ctx &ctx, const rows &r, uint32_t col,
@@ -337,51 +338,67 @@ template <class U> struct gpuos_matmul_wgmma {
       }
   }
 
-  // Columns first.. of the tile, PASS_COLS of them, accumulators j.. of set s.
-  GPUOS_DEVICE void finish_pass(const gpuos_ctx &ctx, const rows &r, const float (&d)[SETS][ACCS],
-                                int pass, uint32_t base) {
+  // Accumulators to results, for 16 columns from `col`.
+  GPUOS_DEVICE void finish_16(const gpuos_ctx &ctx, const rows &r, const float (&d)[SETS][ACCS],
+                              int col, float (&a)[4], float (&b)[4]) {
+    const uint32_t lane = gpuos_thread() % 32;
+    const float *acc0 = d[0] + col / 2, *acc1 = d[SETS - 1] + col / 2;
+    apply(ctx, r, col + lane % 4 * 2, acc0, acc1, a);
+    apply(ctx, r, col + 8 + lane % 4 * 2, acc0 + 4, acc1 + 4, b);
+  }
+
+  GPUOS_DEVICE void finish_direct(const gpuos_ctx &ctx, const rows &r,
+                                  const float (&d)[SETS][ACCS]) {
     const uint32_t lane = gpuos_thread() % 32;
 #pragma unroll
-    for (int c = 0; c < PASS_COLS; c += 16) {
-      const int col = pass * PASS_COLS + c;
-      const float *acc0 = d[0] + col / 2, *acc1 = d[SETS - 1] + col / 2;
+    for (int col = 0; col < U::TILE_N; col += 16) {
       float a[4], b[4];
-      apply(ctx, r, col + lane % 4 * 2, acc0, acc1, a);
-      apply(ctx, r, col + 8 + lane % 4 * 2, acc0 + 4, acc1 + 4, b);
-      if constexpr (STORED) {
-        share(base, c, a, b);
-      } else {
-        store_direct(ctx, r, col + lane % 4 * 2, a);
-        store_direct(ctx, r, col + 8 + lane % 4 * 2, b);
-      }
+      finish_16(ctx, r, d, col, a, b);
+      store_direct(ctx, r, col + lane % 4 * 2, a);
+      store_direct(ctx, r, col + 8 + lane % 4 * 2, b);
     }
   }
 
-  GPUOS_DEVICE void copy_pass(const gpuos_ctx &ctx, uint32_t group, uint32_t base, int pass) {
-    const gpuos_box_t &box = ctx.slot->box;
-    const uint64_t map = gpuos_map_at(*ctx.cta, *ctx.slot, out::PLACE);
-    const uint32_t m = box.lo[1] + group * 64, b = out::MOVES & 1 ? box.lo[0] : 0;
+  // Box number `box` of this warp's rows into shared memory.
+  GPUOS_DEVICE void finish_box(const gpuos_ctx &ctx, const rows &r, const float (&d)[SETS][ACCS],
+                               int box, uint32_t to) {
 #pragma unroll
-    for (int c = 0; c < PASS_COLS; c += BOX_COLS)
-      cp_async_bulk_tensor_store(map, base + c / BOX_COLS * BOX_BYTES,
-                                 box.lo[2] + pass * PASS_COLS + c, m, b);
-    cp_async_bulk_commit_group();
+    for (int c = 0; c < BOX_COLS; c += 16) {
+      float a[4], b[4];
+      uint32_t words[WORDS];
+      finish_16(ctx, r, d, box * BOX_COLS + c, a, b);
+      pack(a, b, words);
+      share(to, c, words);
+    }
   }
 
-  GPUOS_DEVICE void finish(const gpuos_ctx &ctx, gpuos_worker &worker,
-                           const float (&d)[SETS][ACCS]) {
-    const rows r = make_rows(ctx);
-    const uint32_t group = gpuos_group(), base = gpuos_results(ctx.smem, group);
+  // From there to memory, a line of 128 bytes by eight lanes. `at`: this lane's piece of row lane / 8.
+  GPUOS_DEVICE void store_box(const gpuos_ctx &ctx, int box, uint32_t from, uint64_t at) {
+    const uint32_t lane = gpuos_thread() % 32, first = gpuos_thread() / 32 * 16 + lane / 8;
+    const bool col_inside = box * BOX_COLS + lane % 8 * PIECE < ctx.slot->box.n[2];
+    const uint64_t row_bytes = (uint64_t)out::step(ctx, 1) * out::BYTES;
 #pragma unroll
-    for (int pass = 0; pass < PASSES; pass++) {
-      if constexpr (STORED) gpuos_await_room(ctx, worker, pass);
-      finish_pass(ctx, r, d, pass, base);
-      if constexpr (!STORED) continue;
-      fence_proxy_async_shared();
-      gpuos_group_barrier();
-      if (gpuos_copies() && elect_sync(1)) copy_pass(ctx, group, base, pass);
+    for (int i = 0; i < 16; i += 4) {
+      const uint4 v = ld_shared_v4(result_at(from, lane / 8 + i, lane % 8 * 16));
+      if (col_inside && first + i < ctx.slot->box.n[1])
+        st_global_v4(at + i * row_bytes + box * ROW_BYTES, v);
     }
-    if constexpr (STORED) gpuos_hand_over(ctx, worker);
+  }
+
+  // Each warp for itself.
+  GPUOS_DEVICE void finish(const gpuos_ctx &ctx, const rows &r, const float (&d)[SETS][ACCS]) {
+    if constexpr (!U::PIECES) return finish_direct(ctx, r, d);
+    const uint32_t warp = gpuos_thread() / 32, lane = gpuos_thread() % 32;
+    uint32_t point[GPUOS_DIMS];
+    make_point(ctx, warp * 16 + lane / 8, lane % 8 * PIECE, point);
+    const uint64_t at = out::at(ctx, point);
+#pragma unroll
+    for (int box = 0; box < BOXES; box++) {
+      const uint32_t through = gpuos_result_box(ctx.smem, box);
+      finish_box(ctx, r, d, box, through);
+      __syncwarp();
+      store_box(ctx, box, through, at);
+    }
   }
 
   // ---- run: the workers -------------------------------------------------------------------------
@@ -390,11 +407,14 @@ template <class U> struct gpuos_matmul_wgmma {
     float d[SETS][ACCS];
     begin(ctx, d);
     const uint32_t all = steps(*ctx.slot) - ctx.slot->slice * slice_steps(*ctx.slot);
-    if (multiply_all(ctx, worker, d) == all) {
-      finish(ctx, worker, d);
-      if (STORED) return GPUOS_HANDED_OVER;
-      gpuos_barrier(); // all have written
-      return GPUOS_DONE;
+    const uint32_t done = multiply_all(ctx, worker, d);
+    const rows r = make_rows(ctx); // while the last step is multiplied
+    drain(d);
+    if (done > 0) gpuos_make_leaver(ctx).leave(worker.ring.before());
+    if (done == all) {
+      finish(ctx, r, d);
+      gpuos_hand_over(ctx, worker);
+      return GPUOS_HANDED_OVER;
     }
     if (ctx.slot->stop_slice == GPUOS_NONE) return GPUOS_GIVEN_UP;
     park(ctx, d);

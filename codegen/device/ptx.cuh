@@ -268,17 +268,38 @@ GPUOS_DEVICE uint4 ld_global_cg_v4(const void *at) {
   return v;
 }
 
-// Into v[0..3], or nothing at all.
-GPUOS_DEVICE void ld_global_cg_v4_f32_if(bool wanted, float *v, const void *at) {
-  asm volatile(
-      "{.reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];}"
-      : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3])
-      : "l"(at), "r"((uint32_t)wanted));
+// Four times four values, STRIDE bytes apart, into v[0..15], or nothing at all. Few instructions: what
+// runs once a tile is fetched from far.
+template <int STRIDE> GPUOS_DEVICE void ld_global_16_f32_if(bool wanted, float *v, const void *at) {
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %17, 0;"
+               "@p ld.global.v4.f32 {%0, %1, %2, %3}, [%16];"
+               "@p ld.global.v4.f32 {%4, %5, %6, %7}, [%16 + %18];"
+               "@p ld.global.v4.f32 {%8, %9, %10, %11}, [%16 + %19];"
+               "@p ld.global.v4.f32 {%12, %13, %14, %15}, [%16 + %20];}"
+               : "+f"(v[0]), "+f"(v[1]), "+f"(v[2]), "+f"(v[3]), "+f"(v[4]), "+f"(v[5]), "+f"(v[6]),
+                 "+f"(v[7]), "+f"(v[8]), "+f"(v[9]), "+f"(v[10]), "+f"(v[11]), "+f"(v[12]),
+                 "+f"(v[13]), "+f"(v[14]), "+f"(v[15])
+               : "l"(at), "r"((uint32_t)wanted), "n"(STRIDE), "n"(2 * STRIDE), "n"(3 * STRIDE));
 }
 
 GPUOS_DEVICE uint2 ld_global_cg_v2(const void *at) {
   uint2 v;
   asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at));
+  return v;
+}
+
+GPUOS_DEVICE void st_global_v4(uint64_t at, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
+GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(at)
+               : "memory");
   return v;
 }
 
@@ -350,26 +371,6 @@ GPUOS_DEVICE void cp_async_bulk_tensor_multicast(uint32_t to, uint64_t map, uint
                ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
                "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((unsigned short)mask)
                : "memory");
-}
-
-GPUOS_DEVICE void cp_async_bulk_tensor_store(uint64_t map, uint32_t from, uint32_t x, uint32_t y,
-                                             uint32_t z) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
-      "r"(from), "r"(x), "r"(y), "r"(z)
-      : "memory");
-}
-
-GPUOS_DEVICE void cp_async_bulk_commit_group() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// The thread's groups have read their shared memory.
-GPUOS_DEVICE void cp_async_bulk_wait_group_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-// The thread's groups have written.
-GPUOS_DEVICE void cp_async_bulk_wait_group() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // ---- matrices -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // ring.cuh: the ring of stages between the loader's bulk copies and the workers, and the way of the
 // workers' results into memory.
 //
-// Dynamic shared memory: GPUOS_STAGES stages, then 16 KiB of results for each warpgroup. The ring
+// Dynamic shared memory: GPUOS_STAGES stages, then two boxes of results for each warp. The ring
 // runs on from tile to tile, whatever their operators, so that the loader is always ahead. Each side
 // keeps the stage it is at and, for each stage, the parity it waits for.
 #pragma once
@@ -9,8 +9,8 @@
 
 enum {
   GPUOS_STAGE_BYTES = 48 * 1024, // 128 rows of X and 256 of W, 128 bytes of k
-  GPUOS_RESULT_BYTES = 16 * 1024,
-  GPUOS_RING_SMEM = GPUOS_STAGES * GPUOS_STAGE_BYTES + 2 * GPUOS_RESULT_BYTES,
+  GPUOS_BOX_BYTES = 16 * 128,    // of results
+  GPUOS_RING_SMEM = GPUOS_STAGES * GPUOS_STAGE_BYTES + 2 * GPUOS_WARPS * GPUOS_BOX_BYTES,
 };
 
 struct gpuos_ring {
@@ -28,8 +28,10 @@ struct gpuos_ring {
 GPUOS_DEVICE uint32_t gpuos_stage(const char *smem, uint32_t stage) {
   return shared_address(smem) + stage * GPUOS_STAGE_BYTES;
 }
-GPUOS_DEVICE uint32_t gpuos_results(const char *smem, uint32_t group) {
-  return shared_address(smem) + GPUOS_STAGES * GPUOS_STAGE_BYTES + group * GPUOS_RESULT_BYTES;
+// This warp's for box number `box` of its results: two, so that lanes need wait for each other but once
+// a box.
+GPUOS_DEVICE uint32_t gpuos_result_box(const char *smem, uint32_t box) {
+  return gpuos_stage(smem, GPUOS_STAGES) + (gpuos_thread() / 32 * 2 + box % 2) * GPUOS_BOX_BYTES;
 }
 
 // Address of the tensor map of operand number `place` of the slot's operator.
@@ -160,14 +162,13 @@ GPUOS_DEVICE bool gpuos_realign(gpuos_loader &loader) {
 enum gpuos_outcome {
   GPUOS_GIVEN_UP,    // aborted, or a fault
   GPUOS_DONE,        // all written
-  GPUOS_HANDED_OVER, // bulk copies are writing it
+  GPUOS_HANDED_OVER, // this warp has written its part
   GPUOS_PARKED,
 };
 
 struct gpuos_worker {
   gpuos_ring ring;
-  uint32_t stores; // tiles whose results went to bulk copies
-  bool storing;    // thread 0 and thread 128: the last one's are still on their way
+  uint32_t handed_over; // tiles
 };
 
 GPUOS_DEVICE uint32_t gpuos_group() { return gpuos_thread() / 128; }
@@ -210,42 +211,16 @@ GPUOS_DEVICE gpuos_leaver gpuos_make_leaver(const gpuos_ctx &ctx) {
           mapa_shared_cluster(ctx.cta->empty, ctx.slot->pair && says ? thread : ctx.cta->rank)};
 }
 
-// ---- results: a warpgroup -----------------------------------------------------------------------
+// ---- results: a warp ----------------------------------------------------------------------------
 
-// Thread 0 of a warpgroup, by which its results are copied.
-GPUOS_DEVICE bool gpuos_copies() { return gpuos_thread() % 128 == 0; }
-
-GPUOS_DEVICE void gpuos_group_barrier() {
-  __syncwarp();
-  if (gpuos_group() == 0)
-    barrier_sync<2>(128);
-  else
-    barrier_sync<3>(128);
-}
-
-// The results of the last tile are in memory: the scheduler signals it. Called as late as can be, so
-// that nobody waits for them: before the next results, or when there is nothing else to do.
-GPUOS_DEVICE void gpuos_settle(gpuos_cta &cta, gpuos_worker &worker) {
-  if (!worker.storing) return;
-  cp_async_bulk_wait_group();
-  __threadfence_block();
-  st_relaxed_shared(&cta.stored[gpuos_group()], worker.stores);
-  worker.storing = false;
-}
-
-// The shared memory for results may be written again.
-GPUOS_DEVICE void gpuos_await_room(const gpuos_ctx &ctx, gpuos_worker &worker, int pass) {
-  if (gpuos_copies() && pass == 0) gpuos_settle(*ctx.cta, worker);
-  if (gpuos_copies() && pass > 0) cp_async_bulk_wait_group_read();
-  gpuos_group_barrier();
-}
-
-// All of the tile's results are being copied.
+// Its results are written. Once all warps have said so, the scheduler signals the tile: the fence that
+// this takes is a microsecond in which the workers multiply.
 GPUOS_DEVICE void gpuos_hand_over(const gpuos_ctx &ctx, gpuos_worker &worker) {
   const gpuos_slot &slot = *ctx.slot;
-  if (gpuos_thread() == 0)
-    ctx.cta->done[worker.stores % (2 * GPUOS_SLOTS)] = {slot.tile.signal, slot.step};
-  worker.stores++;
-  worker.storing = gpuos_copies();
-  if (slot.tile.signal != GPUOS_NONE) gpuos_settle(*ctx.cta, worker); // somebody waits for it
+  const uint32_t tile = worker.handed_over++;
+  __syncwarp();
+  if (gpuos_thread() % 32 != 0) return;
+  if (gpuos_thread() == 0) ctx.cta->done[tile % (2 * GPUOS_SLOTS)] = {slot.tile.signal, slot.step};
+  __threadfence_block();
+  atomicAdd(&ctx.cta->stored[tile % 2], 1);
 }

@@ -28,7 +28,7 @@ struct gpuos_scheduler {
   uint32_t turn;              // slots filled so far
   uint32_t uses[GPUOS_SLOTS]; // of each
   uint64_t met;               // the wait list that was last over
-  uint32_t signalled;         // tiles whose results bulk copies wrote
+  uint32_t signalled;         // tiles that the workers have handed over
   gpuos_channels channels;
   bool open;   // the leader's last ticket was a tile's
   bool paired; // its last tile was a pair's
@@ -124,7 +124,8 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   __syncwarp();
   if (!gpuos_wait_all(cta, slot, s.met, s.signalled)) return false;
   if (gpuos_lane0()) {
-    gpuos_wait_out_hold(cta); // no tile begins in a pause
+    gpuos_wait_out_hold(cta);                // no tile begins in a pause
+    if (slot.slice > 0) fence_acq_rel_gpu(); // the workers read what was put down through L1
     gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
   }
   __syncwarp();

@@ -75,10 +75,11 @@ GPUOS_DEVICE bool gpuos_open_step(gpuos_cta &cta, uint64_t ticket, uint32_t step
 }
 
 // The scheduler's, who keeps doing this while it waits for something else: signals the tiles whose
-// results have arrived in memory. `signalled` counts them.
+// results are written. `signalled` counts them.
 GPUOS_DEVICE void gpuos_signal_stored(gpuos_cta &cta, uint32_t &signalled) {
-  while (ld_relaxed_shared(&cta.stored[0]) != signalled &&
-         ld_relaxed_shared(&cta.stored[1]) != signalled) {
+  for (;;) {
+    const uint32_t all = GPUOS_WARPS * (signalled / 2 + 1);
+    if ((int)(ld_relaxed_shared(&cta.stored[signalled % 2]) - all) < 0) return;
     __threadfence_block();
     const gpuos_done done = cta.done[signalled % (2 * GPUOS_SLOTS)];
     signalled++;
@@ -203,7 +204,8 @@ GPUOS_DEVICE bool gpuos_draw(gpuos_cta &cta, bool &open, uint32_t &signalled,
     if (gpuos_draw_parked(cta, out)) return true;
     if (open && gpuos_draw_ticket(cta, open, out)) return true;
     const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
-    const uint32_t done = ld_acquire_gpu(&gpuos_control_of(cta)->steps_done); // both under way at once
+    const uint32_t done =
+        ld_acquire_gpu(&gpuos_control_of(cta)->steps_done); // both under way at once
     open = (uint32_t)ticket < cta.tile_count || gpuos_open_step(cta, ticket, done);
     if (open) continue;
     if (!idle) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
@@ -368,7 +370,9 @@ GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_
   const uint64_t mark = (uint64_t)slot.step << 32 | slot.tile.wait_list;
   if (mark == met) return true;
   if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
-  const gpuos_wait_list_t list = cta.wait_lists[slot.tile.wait_list];
+  const gpuos_wait_list_t none = {0, 0}, list = slot.tile.wait_list == 0
+                                                    ? none
+                                                    : cta.wait_lists[slot.tile.wait_list];
   for (uint32_t i = 0; i < list.count; i += 32)
     if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i,
                          list.count - i < 32 ? list.count - i : 32, signalled))

@@ -74,8 +74,8 @@ struct gpuos_cta {
   // Of the ring: its stages are filled, and used up; of the slots likewise.
   uint64_t full[GPUOS_STAGES], empty[GPUOS_STAGES];
   uint64_t slot_full[GPUOS_SLOTS], slot_empty[GPUOS_SLOTS];
-  uint64_t want;                    // the loader will soon want the next tile
-  uint32_t stored[2];               // tiles whose results are in memory, by warpgroup
+  uint64_t want;      // the loader will soon want the next tile
+  uint32_t stored[2]; // warps that have written their results, of even and of odd tiles
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
   // From the leader of the cluster to the other CTA, by channel, and back.
   uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;

@@ -111,7 +111,7 @@ def compile_cases(options, name, cases):
 def summary(files):
     codes = [case["code"] for file in files for case in file["cases"]]
     count = {word: sum(word in code for code in codes)
-             for word in ("wgmma", "TILE_N = 256", "STORED = 1")}
+             for word in ("wgmma", "TILE_N = 256", "PIECES = 1")}
     return f"{len(codes)} cases; outputs with " + ", ".join(f"{w}: {n}" for w, n in count.items())
 
 

@@ -142,7 +142,7 @@ Test(kernel_source, prints_an_expression_as_named_locals) {
   expect_text(plan, "    const float v1 = -acc[0];\n"
                     "    const float v2 = expf(v1);\n"
                     "    const float v4 = v2 + 1.0f;\n"
-                    "    const float v5 = acc[0] / v4;\n"
+                    "    const float v5 = gpuos_divide(acc[0], v4);\n"
                     "    const float v7 = v5 * acc[1];\n"
                     "    return v7;\n");
   free_plan(plan);
