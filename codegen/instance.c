@@ -5,7 +5,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { RUN = 8 }; // elements of a vector access, device/dtype.cuh
+enum {
+  RUN = 8,         // elements of a vector access, device/dtype.cuh
+  SHORT_RUN = 4,   // of a map with many inputs: it has a run of each in registers at once
+  MANY_INPUTS = 8, // above it: runs of 8 of twelve inputs spill
+};
 
 static const char *const dtype_names[GPUOS_DTYPE_COUNT] = {
     [GPUOS_F32] = "GPUOS_F32",   [GPUOS_F16] = "GPUOS_F16",   [GPUOS_BF16] = "GPUOS_BF16",
@@ -278,7 +282,9 @@ static void add_map(gos_text_t *text, const gos_op_t *op) {
     for (uint32_t i = 0; i < op->op.operand_count; i++) moved.operands[i].dtype = GPUOS_F32;
   add_operand(text, &moved, GPUOS_AS_OUT, "out");
   add_inputs(text, &moved);
-  add_run(text, pointwise_runs(op, GPUOS_SLICED_DIM));
+  uint32_t inputs = op->op.operand_count - 1u;
+  int run = inputs > MANY_INPUTS ? SHORT_RUN : RUN;
+  add_constants(text, "RUN = %d", pointwise_runs(op, GPUOS_SLICED_DIM) ? run : 1);
   add_expression(text, &moved);
 }
 

@@ -1,7 +1,7 @@
 // pipeline.c: the whole compiler, in order.
 //
 //   model.yaml --model--> dialect --legalize, fuse--> dialect --lower--> plan
-//   plan --tile, footprint, bound, memory, schedule--> plan --table--> schedule table
+//   plan --split, tile, footprint, bound, memory, schedule--> plan --table--> schedule table
 //   schedule table --check--> proven table
 //   plan --codegen--> CUDA C++ --NVRTC--> cubin --resources--> cubin, the table inside
 #include <stdlib.h>
@@ -33,6 +33,7 @@ static bool stage_model(compilation_t *c) { return read_models(c) && find_target
 static bool stage_legalize(compilation_t *c) { return gos_pass_legalize(c->ir); }
 static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir, &c->plan); }
 static bool stage_lower(compilation_t *c) { return gos_pass_lower(c->ir, &c->plan); }
+static bool stage_split(compilation_t *c) { return gos_pass_split(&c->plan); }
 static bool stage_tile(compilation_t *c) { return gos_pass_tile(&c->plan); }
 static bool stage_footprint(compilation_t *c) { return gos_pass_footprint(&c->plan); }
 static bool stage_bound(compilation_t *c) { return gos_pass_bound(&c->plan); }
@@ -83,19 +84,20 @@ typedef struct stage {
 } stage_t;
 
 static const stage_t stages[] = {
-    {"model", stage_model, DIALECT},    {"legalize", stage_legalize, DIALECT},
-    {"fuse", stage_fuse, DIALECT},      {"lower", stage_lower, PLAN},
-    {"tile", stage_tile, PLAN},         {"footprint", stage_footprint, PLAN},
-    {"bound", stage_bound, PLAN},       {"memory", stage_memory, PLAN},
-    {"schedule", stage_schedule, PLAN}, {"table", stage_table, TEXT},
-    {"check", stage_check, TEXT},       {"codegen", stage_codegen, TEXT},
-    {"nvrtc", stage_nvrtc, TEXT},       {"resources", stage_resources, TEXT},
+    {"model", stage_model, DIALECT},      {"legalize", stage_legalize, DIALECT},
+    {"fuse", stage_fuse, DIALECT},        {"lower", stage_lower, PLAN},
+    {"split", stage_split, PLAN},         {"tile", stage_tile, PLAN},
+    {"footprint", stage_footprint, PLAN}, {"bound", stage_bound, PLAN},
+    {"memory", stage_memory, PLAN},       {"schedule", stage_schedule, PLAN},
+    {"table", stage_table, TEXT},         {"check", stage_check, TEXT},
+    {"codegen", stage_codegen, TEXT},     {"nvrtc", stage_nvrtc, TEXT},
+    {"resources", stage_resources, TEXT},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 
-const char *const gos_stage_names[] = {"model",     "legalize", "fuse",   "lower",     "tile",
-                                       "footprint", "bound",    "memory", "schedule",  "table",
-                                       "check",     "codegen",  "nvrtc",  "resources", NULL};
+const char *const gos_stage_names[] = {
+    "model",  "legalize", "fuse",  "lower", "split",   "tile",  "footprint", "bound",
+    "memory", "schedule", "table", "check", "codegen", "nvrtc", "resources", NULL};
 
 // ---- input --------------------------------------------------------------------------------------
 

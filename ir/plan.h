@@ -33,8 +33,7 @@ typedef struct gos_op {
   // buffer's after.
   gpuos_operand_t operands[GPUOS_MAX_OPERANDS];
   gpuos_code_t *code;
-  MlirOperation body; // what `code` was made from; null: identity
-  const char *name;   // "q_proj", for messages and reports
+  const char *name; // "q_proj", for messages and reports
   gos_loc_t at;
   uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
   // Ticket order of the grid's cells; NULL: row-major. schedule decides it

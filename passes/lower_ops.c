@@ -68,7 +68,6 @@ static void set_float(gos_op_t *op, int param, double value) {
 
 static void set_body(gos_lower_t *at, gos_op_t *op, MlirOperation body, size_t accs) {
   if (mlirOperationIsNull(body)) return;
-  op->body = body;
   op->code = gos_alloc(at->ir->arena, GPUOS_MAX_CODE * sizeof *op->code);
   op->op.code_count = (uint32_t)gos_body_encode(at->ir, body, accs, op->code);
 }

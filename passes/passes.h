@@ -11,14 +11,16 @@
 bool gos_pass_legalize(gos_ir_t *ir);
 bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan); // for its target and budget
 bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan);
+bool gos_pass_split(gos_plan_t *plan);
 bool gos_pass_tile(gos_plan_t *plan);
 bool gos_pass_footprint(gos_plan_t *plan);
 bool gos_pass_bound(gos_plan_t *plan);
 bool gos_pass_memory(gos_plan_t *plan);
 bool gos_pass_schedule(gos_plan_t *plan);
 
-// Pure functions of one operator and the target, for tile's choices and for the passes of the same
-// name.
+// Functions of one operator and the target alone, for the choices of split and tile and for the
+// passes of the same name.
+void gos_tile_op(const gos_plan_t *plan, gos_op_t *op); // sets its shape: tile, slice, park_bytes
 gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op);
 uint32_t gos_bound_of(const gos_plan_t *plan, const gos_op_t *op); // ns, from op->op.footprint
 double gos_run_ns_of(const gos_plan_t *plan, const gos_op_t *op,

@@ -1,5 +1,5 @@
 // tile: chooses the shape of every operator's units.
-// needs:    lower
+// needs:    split
 // provides: op.tile, op.slice, op.park_bytes; attention over a long context split, with
 //           attention_combine after it
 // keeps:    what is computed. Fails never: a unit that stays too long is bound's to report
@@ -181,7 +181,7 @@ static void split_attention(gos_plan_t *plan, gos_op_t *op, uint32_t split, gos_
 
 // ---- the pass -----------------------------------------------------------------------------------
 
-static void tile_op(const gos_plan_t *plan, gos_op_t *op) {
+void gos_tile_op(const gos_plan_t *plan, gos_op_t *op) {
   switch ((gpuos_kind_t)op->op.kind) {
   case GPUOS_MATMUL: tile_matmul(plan, op); break;
   case GPUOS_MAP: tile_map(plan, op); break;
@@ -206,7 +206,7 @@ bool gos_pass_tile(gos_plan_t *plan) {
     uint32_t first = (uint32_t)plan->ops.count, end = graph->first_op + graph->op_count;
     for (uint32_t i = graph->first_op; i < end; i++) {
       gos_op_t op = old.ops.at[i], combine;
-      tile_op(plan, &op);
+      gos_tile_op(plan, &op);
       uint32_t split = op.op.kind == GPUOS_ATTENTION && gos_op_find(&op, GPUOS_AS_CACHE)
                            ? choose_split(plan, &op)
                            : 0;
@@ -214,7 +214,7 @@ bool gos_pass_tile(gos_plan_t *plan) {
       if (two) split_attention(plan, &op, split, &combine);
       *gos_push(plan->ir->arena, &plan->ops) = op;
       if (!two) continue;
-      tile_op(plan, &combine);
+      gos_tile_op(plan, &combine);
       *gos_push(plan->ir->arena, &plan->ops) = combine;
     }
     graph->first_op = first;

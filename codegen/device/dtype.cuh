@@ -111,16 +111,18 @@ template <int DTYPE> GPUOS_DEVICE uint32_t gpuos_load_shared(const char *at, uin
   return ((const uint8_t *)at)[element];
 }
 
-// RUN consecutive elements: 1, or 8 aligned to 16 bytes or to the run, whichever is less. As words
-// they take few registers while they are on their way.
+// RUN consecutive elements: 1, or 4 or 8 aligned to 16 bytes or to the run, whichever is less. As
+// words they take few registers while they are on their way.
 template <int DTYPE, int RUN> struct gpuos_words {
   enum { PER_WORD = gpuos_format<DTYPE>::PER_WORD, COUNT = RUN == 1 ? 1 : RUN / PER_WORD };
-  static_assert(RUN == 1 || RUN == 8, "runs are of 1 or 8");
+  static_assert(RUN == 1 || RUN == 4 || RUN == 8, "runs are of 1, 4 or 8");
   uint32_t word[COUNT] = {};
 
   __device__ __forceinline__ void load(uint64_t address) {
     if constexpr (RUN == 1) {
       word[0] = gpuos_load_bits<DTYPE>(address);
+    } else if constexpr (COUNT == 1) {
+      word[0] = ld_global_u32((const void *)address);
     } else if constexpr (COUNT == 2) {
       const uint2 v = ld_global_cg_v2((const void *)address);
       word[0] = v.x, word[1] = v.y;
@@ -158,7 +160,9 @@ GPUOS_DEVICE void gpuos_store(uint64_t address, const float (&in)[RUN]) {
     uint32_t words[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) words[i] = gpuos_format<DTYPE>::narrow(in + i * PER_WORD);
-    if constexpr (COUNT == 2) {
+    if constexpr (COUNT == 1) {
+      *(uint32_t *)address = words[0];
+    } else if constexpr (COUNT == 2) {
       *(uint2 *)address = make_uint2(words[0], words[1]);
     } else {
 #pragma unroll

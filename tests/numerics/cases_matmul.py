@@ -78,6 +78,19 @@ def chain(g):
     g.returns("y")
 
 
+def split_between(g):
+    """K is split, its result written into half of a concat, and read as it was rounded."""
+    g.tensor("x", (70, 4096), "bf16")
+    g.tensor("w", (72, 4096), "bf16", role="weight", scale=0.02)
+    g.tensor("a", (70, 72), "f32")
+    g.tensor("s", (), "f32", values=0.5)
+    g.op("matmul", x="x", w="w", transpose_w=True, out="h")
+    g.op("map", expr="silu(h) + a * s", h="h", a="a", s="s", out="f")
+    g.op("concat", inputs=["f", "h"], axis=1, out="both")
+    g.op("softmax", x="f", out="p")
+    g.returns("h", "both", "p")
+
+
 def cases():
     for dtype in FLOATS:
         yield f"{dtype}", product(33, 47, 80, dtype), SMALL_UNITS
@@ -111,6 +124,15 @@ def cases():
     yield "sliced K ragged", product(3, 5, 2049, "bf16", tw=False), {"budgets": (None, 3)}
     yield "sliced K with batch", product(18, 20, 700, "f32", batch=(2,)), {"budgets": (3,)}
     yield "sliced by K alone", product(4, 16, 4096, "e4m3", tw=True), {"budgets": (3,)}
+    # Few tiles and a long K: passes/split.c cuts it.
+    for dtype, k in (("f32", 2048), ("bf16", 8192), ("f16", 4224), ("e4m3", 10880), ("e5m2", 8192)):
+        yield (f"split K {dtype}", product(70, 72, k, dtype, tw=True, terms=("bias", "add")),
+               {"budgets": (None, 5)})
+    for tx, tw in itertools.product((False, True), repeat=2):
+        yield f"split K transposed {tx} {tw}", product(70, 72, 2048, tx=tx, tw=tw)
+    yield ("split K to e4m3", product(130, 67, 16384, "e4m3", "e5m2", tw=True, out="e4m3",
+                                      terms=("x_scale", "w_scale")))
+    yield "split K between operators", split_between
     yield "many tiles", product(150, 300, 96, "bf16", tw=True, terms=("add",)), SMALL_UNITS
     yield "an input as w", product(8, 8, 16, "bf16", weight_role="input")
     yield "scale of rank 3", wide_scales

@@ -461,6 +461,15 @@ static const char rows[] = HEAD("rows") "tensors:\n"
                                         "  - softmax: {x: p, out: r}\n"
                                         "  - argmax: {x: r, out: second}\n";
 
+// x is also w: the oracle takes small buffers only.
+static const char long_k[] =
+    HEAD("long-k") "tensors:\n"
+                   "  x: {shape: [16, 768], dtype: f32, role: input}\n"
+                   "  s: {shape: [], dtype: f32, role: input}\n"
+                   "  y: {shape: [16, 16], dtype: bf16, role: output}\n"
+                   "ops:\n"
+                   "  - matmul: {x: x, w: x, transpose_w: true, x_scale: s, dtype: bf16, out: y}\n";
+
 Test(mutants, sliced_gemm, .timeout = 120) {
   try_models("sliced gemm", (const char *const[]){gemm}, 1, "3");
 }
@@ -472,6 +481,9 @@ Test(mutants, concat_and_slice, .timeout = 120) {
 }
 Test(mutants, prefill_block, .timeout = 120) {
   try_models("prefill", (const char *const[]){prefill}, 1, "20");
+}
+Test(mutants, split_gemm, .timeout = 120) {
+  try_models("split gemm", (const char *const[]){long_k}, 1, "20");
 }
 Test(mutants, rows, .timeout = 120) { try_models("rows", (const char *const[]){rows}, 1, "20"); }
 Test(mutants, two_graphs, .timeout = 120) {
