@@ -1,6 +1,7 @@
 // test_artefact.c: finds the table in good artefacts and survives bad ones.
 #include <criterion/criterion.h>
 #include <elf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
