@@ -69,6 +69,9 @@ typedef struct gos_shape {
 } gos_shape_t;
 gos_shape_t gos_shape(const uint32_t *shape, uint32_t rank);
 
+// With quotes and escapes, as JSON has strings.
+void gos_write_string(FILE *out, const char *text);
+
 // ---- a run --------------------------------------------------------------------------------------
 
 // Times of steps.

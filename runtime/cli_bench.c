@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli.h"
+#include "cli_bench.h"
 
 enum option {
   DEVICE,
@@ -17,7 +17,9 @@ enum option {
   STEPS,
   POSITION,
   PAUSE_STORM,
+  TAKE_BACK,
   TRACE,
+  JSON,
   ONE_SHOT,
   HELP,
   OPTION_COUNT
@@ -32,7 +34,11 @@ static const gos_option_t option_list[OPTION_COUNT] = {
     [POSITION] = {"--position", "N", "what an input 'pos' holds; default 0"},
     [PAUSE_STORM] = {"--pause-storm", "N",
                      "pause N times meanwhile and measure how long that takes"},
+    [TAKE_BACK] = {"--take-back", "N",
+                   "lend half of the SMs and take them back, N times, and measure how soon each is "
+                   "free"},
     [TRACE] = {"--trace", NULL, "run times of every operator's units too"},
+    [JSON] = {"--json", "F", "write all that was measured to F; tests/bench/plot.py draws it"},
     [ONE_SHOT] = {"--one-shot", NULL, "a launch a step, for profilers"},
     [HELP] = {"--help", NULL, "print this"},
 };
@@ -45,17 +51,9 @@ enum {
   NAP_NS = 20000,
 };
 
-typedef struct bench {
-  const char *path;
-  int device;
-  uint64_t sms, seconds, steps, position, pauses;
-  uint32_t mask[GPUOS_MAX_SMS / 32];
-  bool mask_given, trace, one_shot, help;
-} bench_t;
-
 // ---- options ------------------------------------------------------------------------------------
 
-static bool parse_option(bench_t *bench, enum option option, const char *value) {
+static bool parse_option(gos_bench_t *bench, enum option option, const char *value) {
   switch (option) {
   case DEVICE: return gos_parse_device(value, &bench->device);
   case SMS: return gos_parse_count("--sms", value, GPUOS_MAX_SMS, &bench->sms);
@@ -64,21 +62,36 @@ static bool parse_option(bench_t *bench, enum option option, const char *value) 
   case STEPS: return gos_parse_count("--steps", value, INT32_MAX, &bench->steps);
   case POSITION: return gos_parse_count("--position", value, INT32_MAX, &bench->position);
   case PAUSE_STORM: return gos_parse_count("--pause-storm", value, 100000000, &bench->pauses);
+  case TAKE_BACK: return gos_parse_count("--take-back", value, 1000000, &bench->take_backs);
   case TRACE: return bench->trace = true;
+  case JSON: return (bench->json = value) != NULL;
   case ONE_SHOT: return bench->one_shot = true;
   default: return bench->help = true;
   }
 }
 
-static bool consistent(const bench_t *bench) {
-  if (bench->help) return true;
-  if (bench->path == NULL) gos_say("bench what? usage: gpuos bench FILE [options]");
+// What cannot be had at once, or NULL.
+static const char *find_clash(const gos_bench_t *bench) {
   if (bench->one_shot && bench->pauses != 0)
-    gos_say("--one-shot kernels hear of no pauses; leave out --pause-storm");
-  return bench->path != NULL && !(bench->one_shot && bench->pauses != 0);
+    return "--one-shot kernels hear of no pauses; leave out --pause-storm";
+  if (bench->one_shot && bench->take_backs != 0)
+    return "--one-shot kernels hear of no take-backs; leave out --take-back";
+  if (bench->pauses != 0 && bench->take_backs != 0)
+    return "an SM that is paused leaves late; give --pause-storm or --take-back";
+  if (bench->mask_given && bench->take_backs != 0)
+    return "--take-back lends SMs of its own choice; leave out --sms-mask";
+  return NULL;
 }
 
-static bool parse(bench_t *bench, int argc, char **argv) {
+static bool consistent(const gos_bench_t *bench) {
+  if (bench->help) return true;
+  const char *clash = find_clash(bench);
+  if (bench->path == NULL) gos_say("bench what? usage: gpuos bench FILE [options]");
+  if (clash != NULL) gos_say("%s", clash);
+  return bench->path != NULL && clash == NULL;
+}
+
+static bool parse(gos_bench_t *bench, int argc, char **argv) {
   gos_words_t words = {.argc = argc, .argv = argv};
   const char *value;
   for (int word;
@@ -99,18 +112,11 @@ static bool parse(bench_t *bench, int argc, char **argv) {
 
 // ---- steps --------------------------------------------------------------------------------------
 
-typedef struct run {
-  const bench_t *bench;
-  gos_session_t *session;
-  uint64_t start_ns, moved_ns; // of all; when a step was last done
-  uint64_t done;               // steps
-} run_t;
-
-static bool fail(const run_t *run, const char *about, gpuos_status_t status) {
+static bool fail(const gos_bench_run_t *run, const char *about, gpuos_status_t status) {
   return gos_session_failed(run->session, about, status);
 }
 
-static void take_times(run_t *run, uint64_t done) {
+static void take_times(gos_bench_run_t *run, uint64_t done) {
   gpuos_program_t *program = run->session->program;
   for (uint64_t step = run->done + 1; step <= done; step++) {
     uint64_t ns = program->device->backend->step_ns(program, step);
@@ -120,23 +126,23 @@ static void take_times(run_t *run, uint64_t done) {
   run->done = done;
 }
 
-static bool storm_over(const run_t *run) {
+static bool storm_over(const gos_bench_run_t *run) {
   gpuos_storm_t storm;
   if (run->bench->pauses == 0) return true;
   if (gpuos_pause_storm_read(run->session->program, &storm) != GPUOS_OK) return true;
   return storm.done >= run->bench->pauses;
 }
 
-static bool wants_more(const run_t *run, uint64_t submitted) {
-  const bench_t *bench = run->bench;
+static bool wants_more(const gos_bench_run_t *run, uint64_t submitted) {
+  const gos_bench_t *bench = run->bench;
   uint64_t passed_ns = gos_clock_ns() - run->start_ns;
   bool enough = bench->steps != 0 ? submitted >= bench->steps
                                   : passed_ns >= bench->seconds * UINT64_C(1000000000);
-  return !enough || !storm_over(run);
+  return !enough || !storm_over(run) || !gos_take_backs_over(&run->take_backs);
 }
 
-static bool submit_more(run_t *run, const gpuos_progress_t *now) {
-  const bench_t *bench = run->bench;
+static bool submit_more(gos_bench_run_t *run, const gpuos_progress_t *now) {
+  const gos_bench_t *bench = run->bench;
   uint64_t room = AHEAD - (now->steps_submitted - now->steps_done);
   if (bench->steps > now->steps_submitted && room > bench->steps - now->steps_submitted)
     room = bench->steps - now->steps_submitted;
@@ -147,7 +153,7 @@ static bool submit_more(run_t *run, const gpuos_progress_t *now) {
 }
 
 // Polls, without sleep on a GPU: steps of microseconds would outrun a sleeper's queue.
-static bool poll(run_t *run, gpuos_progress_t *out_now) {
+static bool poll(gos_bench_run_t *run, gpuos_progress_t *out_now) {
   gpuos_program_t *program = run->session->program;
   gpuos_status_t status = atomic_load(&program->running) ? gpuos_wait(program, 0) : GPUOS_OK;
   if (status != GPUOS_OK && status != GPUOS_TIMEOUT) return fail(run, "step", status);
@@ -162,14 +168,14 @@ static bool poll(run_t *run, gpuos_progress_t *out_now) {
   return false;
 }
 
-static bool start_storm(run_t *run) {
+static bool start_storm(gos_bench_run_t *run) {
   if (run->bench->pauses == 0) return true;
   gpuos_status_t status = gpuos_pause_storm(run->session->program, (uint32_t)run->bench->pauses,
                                             STORM_RUN_NS, STORM_PAUSE_NS);
   return status == GPUOS_OK || fail(run, "--pause-storm", status);
 }
 
-static bool run_steps(run_t *run) {
+static bool run_steps(gos_bench_run_t *run) {
   gpuos_progress_t now = {0};
   run->start_ns = run->moved_ns = gos_clock_ns();
   for (bool stormy = false;;) {
@@ -178,122 +184,38 @@ static bool run_steps(run_t *run) {
     if (more && !submit_more(run, &now)) return false;
     if (!stormy && !start_storm(run)) return false;
     stormy = true;
-    if (!poll(run, &now)) return false;
+    if (!poll(run, &now) || !gos_take_backs_poll(&run->take_backs)) return false;
   }
-}
-
-// ---- report -------------------------------------------------------------------------------------
-
-// Tensor-core operations of one step: a multiply-add is two.
-static double step_flops(const gpuos_table_t *table) {
-  double flops = 0;
-  const gpuos_op_t *op = GPUOS_SECTION(table, gpuos_op_t, ops);
-  const gpuos_operand_t *operands = GPUOS_SECTION(table, gpuos_operand_t, operands);
-  for (uint32_t i = 0; i < table->ops.count; i++, op++) {
-    if (op->kind != GPUOS_MATMUL) continue;
-    double product = 2;
-    for (int d = 0; d < GPUOS_DIMS; d++) product *= op->extent[d];
-    for (uint32_t x = 0; x < op->operand_count; x++) {
-      uint32_t as = operands[op->first_operand + x].as;
-      if (as == GPUOS_AS_W0 || as == GPUOS_AS_W1) flops += product;
-    }
-  }
-  return flops;
-}
-
-static void print_us(const char *what, uint64_t ns) {
-  printf("%-16s %.3f us\n", what, (double)ns * 1e-3);
-}
-
-static void print_steps(const run_t *run) {
-  gos_times_t *times = &run->session->times;
-  double flops = step_flops(run->session->program->table);
-  gos_times_sort(times);
-  uint64_t median_ns = gos_times_at(times, 0.5);
-  printf("%-16s %" PRIu64 " in %.3f s\n", "steps", run->done,
-         (double)(run->moved_ns - run->start_ns) * 1e-9);
-  print_us("step median", median_ns);
-  print_us("step P99", gos_times_at(times, 0.99));
-  print_us("step longest", gos_times_at(times, 1));
-  if (flops > 0 && median_ns != 0)
-    printf("%-16s %.2f TFLOP/s\n", "matmul rate", flops / (double)median_ns * 1e-3);
-}
-
-// The upper edge of the bin that holds it.
-static double bin_us(const uint32_t *bins, uint32_t count, double bin_ns, double share) {
-  uint64_t total = 0, seen = 0;
-  for (uint32_t i = 0; i < count; i++) total += bins[i];
-  for (uint32_t i = 0; i < count; i++) {
-    seen += bins[i];
-    if (seen != 0 && (double)seen >= share * (double)total) return (i + 1) * bin_ns * 1e-3;
-  }
-  return 0;
-}
-
-// The last bin has no upper edge.
-static void print_bin(const char *what, double us) {
-  double last_us = GPUOS_PAUSE_BINS * GPUOS_PAUSE_BIN_NS * 1e-3;
-  bool open = us >= last_us;
-  printf("%-16s %s%.1f us\n", what, open ? "over " : "",
-         open ? last_us - GPUOS_PAUSE_BIN_NS * 1e-3 : us);
-}
-
-static bool print_storm(const run_t *run) {
-  gpuos_storm_t storm;
-  if (run->bench->pauses == 0) return true;
-  gpuos_status_t status = gpuos_pause_storm_read(run->session->program, &storm);
-  if (status != GPUOS_OK) return fail(run, "--pause-storm", status);
-  const struct {
-    const char *what;
-    double share;
-  } rows[] = {{"pause P50", 0.5}, {"pause P99", 0.99}, {"pause P99.9", 0.999}};
-  printf("%-16s %u\n", "pauses", storm.done);
-  for (int i = 0; i < 3; i++)
-    print_bin(rows[i].what,
-              bin_us(storm.bins, GPUOS_PAUSE_BINS, GPUOS_PAUSE_BIN_NS, rows[i].share));
-  print_us("pause longest", storm.longest_ns);
-  printf("%-16s %u\n", "pauses lost", storm.lost);
-  return true;
-}
-
-static bool print_units(const run_t *run) {
-  gpuos_program_t *program = run->session->program;
-  if (!run->bench->trace) return true;
-  for (uint32_t op = 0; op < gpuos_program_op_count(program); op++) {
-    gpuos_unit_times_t times;
-    gpuos_status_t status = gpuos_program_unit_times(program, op, &times);
-    if (status != GPUOS_OK) return fail(run, "--trace", status);
-    if (times.units == 0) continue;
-    printf("op %u %s (%s): %" PRIu64 " units, median %.1f us, longest %.1f of %.1f us, %u over, %u "
-           "paused\n",
-           op, times.name, times.kind, times.units,
-           bin_us(times.bins, GPUOS_UNIT_BINS, GPUOS_UNIT_BIN_NS, 0.5), times.longest_ns * 1e-3,
-           times.bound_ns * 1e-3, times.over_bound, times.paused);
-  }
-  return true;
 }
 
 // ---- entry --------------------------------------------------------------------------------------
 
-static bool bench_session(const bench_t *bench, gos_session_t *session) {
+static bool set_up(gos_bench_run_t *run) {
+  const gos_bench_t *bench = run->bench;
   const gos_open_t open = {.path = bench->path,
                            .device = bench->device,
                            .options = {.sm_count = (uint32_t)bench->sms,
                                        .one_shot = bench->one_shot,
                                        .trace_units = bench->trace ? TRACE_UNITS : 0}};
-  run_t run = {.bench = bench, .session = session};
-  if (!gos_session_open(session, &open)) return false;
-  if (!gos_fill_random(session, (uint32_t)bench->position)) return false;
+  if (!gos_session_open(run->session, &open)) return false;
+  if (!gos_fill_random(run->session, (uint32_t)bench->position)) return false;
   gpuos_status_t status = GPUOS_OK;
-  if (bench->mask_given) status = gpuos_lend(session->program, bench->mask);
-  if (status != GPUOS_OK) return fail(&run, "--sms-mask", status);
-  if (!run_steps(&run)) return false;
-  print_steps(&run);
-  return print_storm(&run) && print_units(&run);
+  if (bench->mask_given) status = gpuos_lend(run->session->program, bench->mask);
+  if (status != GPUOS_OK) return fail(run, "--sms-mask", status);
+  return gos_take_backs_begin(&run->take_backs, run->session, (uint32_t)bench->take_backs);
+}
+
+static bool bench_session(const gos_bench_t *bench, gos_session_t *session) {
+  gos_bench_run_t run = {.bench = bench, .session = session};
+  bool ok = set_up(&run) && run_steps(&run);
+  bool written = !ok || bench->json == NULL || gos_bench_write(&run, bench->json);
+  ok = ok && gos_bench_report(&run) && written;
+  free(run.take_backs.times.ns);
+  return ok;
 }
 
 int gos_cli_bench(int argc, char **argv) {
-  bench_t bench = {.device = -1, .seconds = 2};
+  gos_bench_t bench = {.device = -1, .seconds = 2};
   if (!parse(&bench, argc, argv)) return GOS_EXIT_USAGE;
   if (bench.help) {
     puts("usage: gpuos bench FILE [options]\n");

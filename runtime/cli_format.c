@@ -1,4 +1,4 @@
-// cli_format.c: sizes and shapes as people want them.
+// cli_format.c: sizes and shapes as people want them, strings as JSON does.
 #include "cli.h"
 
 gos_size_t gos_size(uint64_t bytes) {
@@ -18,4 +18,16 @@ gos_shape_t gos_shape(const uint32_t *shape, uint32_t rank) {
     at += (size_t)snprintf(s.text + at, sizeof s.text - at, i == 0 ? "%u" : ", %u", shape[i]);
   snprintf(s.text + at, sizeof s.text - at, "]");
   return s;
+}
+
+void gos_write_string(FILE *out, const char *text) {
+  fputc('"', out);
+  for (; *text != '\0'; text++)
+    if (*text == '"' || *text == '\\')
+      fprintf(out, "\\%c", *text);
+    else if ((unsigned char)*text < 0x20)
+      fprintf(out, "\\u%04x", (unsigned)*text);
+    else
+      fputc(*text, out);
+  fputc('"', out);
 }

@@ -101,18 +101,6 @@ static bool read_all(gos_session_t *session, records_t *records) {
 
 // ---- JSON ---------------------------------------------------------------------------------------
 
-static void write_string(FILE *out, const char *text) {
-  fputc('"', out);
-  for (; *text != '\0'; text++)
-    if (*text == '"' || *text == '\\')
-      fprintf(out, "\\%c", *text);
-    else if ((unsigned char)*text < 0x20)
-      fprintf(out, "\\u%04x", (unsigned)*text);
-    else
-      fputc(*text, out);
-  fputc('"', out);
-}
-
 static const char *op_name(const gpuos_table_t *table, uint32_t op) {
   if (op >= table->ops.count) return "?";
   return gos_table_string(table, GPUOS_SECTION(table, gpuos_op_t, ops)[op].name);
@@ -129,7 +117,7 @@ static void write_track(FILE *out, uint32_t sm, const gpuos_sm_info_t *info) {
 static void write_unit(FILE *out, const gpuos_table_t *table, uint32_t sm, uint64_t start_ns,
                        const gpuos_unit_record_t *unit) {
   fputs(",\n{\"ph\":\"X\",\"name\":", out);
-  write_string(out, op_name(table, unit->op));
+  gos_write_string(out, op_name(table, unit->op));
   fprintf(out,
           ",\"pid\":1,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"tile\":%u,\"slice\":%u,"
           "\"step\":%u,\"paused_us\":%.3f}}",

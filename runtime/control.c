@@ -70,6 +70,7 @@ gpuos_status_t gpuos_program_sm(gpuos_program_t *program, uint32_t sm, gpuos_sm_
       .operator_name = busy ? gos_tile_op_name(program->table, found.tile) : "",
       .tile = busy ? found.tile : GPUOS_NONE,
       .slice = busy ? found.slice : 0,
+      .away_ns = found.away_ns,
   };
   return GPUOS_OK;
 }

@@ -65,6 +65,19 @@ void gos_cuda_storm_read(gpuos_program_t *program, gpuos_storm_t *out_storm) {
   for (int i = 0; i < GPUOS_PAUSE_BINS; i++) out_storm->bins[i] = gos_load(&box->pause_bins[i]);
 }
 
+// ---- take-backs ---------------------------------------------------------------------------------
+
+gpuos_status_t gos_cuda_lent_ns(gpuos_program_t *program, uint64_t *out_ns) {
+  const gos_cuda_program_t *state = program->state;
+  const gpuos_mailbox_t *box = state->mailbox;
+  if (state->args.mailbox == 0)
+    return gos_fail(&program->device->error, GPUOS_INVALID_ARGUMENT,
+                    "a one-shot kernel hears of no take-backs");
+  bool passed = gos_load(&box->changes_passed) == gos_load(&box->changes);
+  *out_ns = passed ? gos_load64(&box->lent_ns) : 0;
+  return GPUOS_OK;
+}
+
 // ---- units --------------------------------------------------------------------------------------
 
 gpuos_status_t gos_cuda_unit_stats(gpuos_program_t *program, uint32_t op,

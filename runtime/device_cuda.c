@@ -243,6 +243,7 @@ const gos_backend_t gos_backend_cuda = {
     .sm = sm_cuda,
     .storm = gos_cuda_storm,
     .storm_read = gos_cuda_storm_read,
+    .lent_ns = gos_cuda_lent_ns,
     .unit_stats = unit_stats_cuda,
     .trace = trace_cuda,
 };

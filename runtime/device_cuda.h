@@ -162,6 +162,7 @@ gpuos_status_t gos_cuda_sms(gpuos_program_t *program, uint32_t first, uint32_t c
 gpuos_status_t gos_cuda_storm(gpuos_program_t *program, uint32_t count, uint32_t run_ns,
                               uint32_t pause_ns);
 void gos_cuda_storm_read(gpuos_program_t *program, gpuos_storm_t *out_storm);
+gpuos_status_t gos_cuda_lent_ns(gpuos_program_t *program, uint64_t *out_ns);
 gpuos_status_t gos_cuda_unit_stats(gpuos_program_t *program, uint32_t op,
                                    gpuos_unit_stats_t *out_stats);
 gpuos_status_t gos_cuda_trace(gpuos_program_t *program, uint32_t sm, const gpuos_trace_t **out_ring,

@@ -177,6 +177,7 @@ typedef struct gpuos_sm_info {
   const char *phase;         // "idle", "waiting", "running", "gone"
   const char *operator_name; // that it runs or waits for, "" if none
   uint32_t tile, slice;
+  uint64_t away_ns; // of the GPU's timer, when it was last free after a take-back; 0: never
 } gpuos_sm_info_t;
 gpuos_status_t gpuos_program_sm(gpuos_program_t *program, uint32_t sm, gpuos_sm_info_t *out_info);
 
@@ -193,6 +194,11 @@ typedef struct gpuos_storm {
   uint32_t bins[128]; // by 100 ns; the last holds all longer ones
 } gpuos_storm_t;
 gpuos_status_t gpuos_pause_storm_read(gpuos_program_t *program, gpuos_storm_t *out_storm);
+
+// When the kernel told its SMs of the last gpuos_lend, by the GPU's timer; 0: not yet. An SM that was
+// taken back is free once its phase is "gone" and its away_ns no earlier. Its neighbour of a pair may
+// hand it a last tile just after it said so: ask until two answers agree.
+gpuos_status_t gpuos_lent_ns(gpuos_program_t *program, uint64_t *out_ns);
 
 // Run times of all units of one operator since load; needs options.trace_units.
 typedef struct gpuos_unit_times {

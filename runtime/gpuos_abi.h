@@ -467,8 +467,9 @@ typedef struct gpuos_mailbox {
   uint32_t storms_done; // pauses of the storm
   uint32_t storm_lost;  // pauses that some SM did not answer within a millisecond
   uint32_t storm_max_ns;
-  uint64_t lent_ns; // global timer when the last of `changes` was passed on
-  uint32_t reserved2[16];
+  uint64_t lent_ns;        // global timer just before the last of `changes` was passed on
+  uint32_t changes_passed; // then this is set to what `changes` was
+  uint32_t reserved2[15];
   uint64_t step_start_ns[GPUOS_TIMED_STEPS], step_end_ns[GPUOS_TIMED_STEPS]; // as in the control block
   // Pauses by nanoseconds from the command's store until the last SM had issued its last load; the last
   // bin holds all longer ones.

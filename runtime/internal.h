@@ -49,6 +49,7 @@ typedef struct gos_backend {
   gpuos_status_t (*storm)(gpuos_program_t *program, uint32_t count, uint32_t run_ns,
                           uint32_t pause_ns);
   void (*storm_read)(gpuos_program_t *program, gpuos_storm_t *out_storm);
+  gpuos_status_t (*lent_ns)(gpuos_program_t *program, uint64_t *out_ns);
   gpuos_status_t (*unit_stats)(gpuos_program_t *program, uint32_t op,
                                gpuos_unit_stats_t *out_stats);
   // The ring of one SM: *out_ring, borrowed until the next call, holds record i of all ever written

@@ -31,6 +31,19 @@ gpuos_status_t gpuos_pause_storm_read(gpuos_program_t *program, gpuos_storm_t *o
   return GPUOS_OK;
 }
 
+// ---- take-backs ---------------------------------------------------------------------------------
+
+gpuos_status_t gpuos_lent_ns(gpuos_program_t *program, uint64_t *out_ns) {
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  const gos_backend_t *backend = program->device->backend;
+  gos_error_begin(&program->device->error);
+  if (out_ns == NULL)
+    return gos_fail(&program->device->error, GPUOS_INVALID_ARGUMENT, "a time needs a place");
+  *out_ns = 0;
+  if (backend->lent_ns == NULL) return refuse(program, "take-back times");
+  return backend->lent_ns(program, out_ns);
+}
+
 // ---- units --------------------------------------------------------------------------------------
 
 uint32_t gpuos_program_op_count(const gpuos_program_t *program) {

@@ -21,16 +21,23 @@ struct gpuos_relay_state {
 
 // ---- from the host ------------------------------------------------------------------------------
 
-// Reads the words that change rarely, and passes them on.
-GPUOS_DEVICE void gpuos_pass_on_changes(const gpuos_cta &cta, gpuos_relay_state &relay) {
+// Reads the words that change rarely, and passes them on. All have crossed the bus before the first
+// is passed on: a microsecond each, and lent_ns would be many too late for the SMs of the first word.
+GPUOS_DEVICE void gpuos_pass_on_changes(const gpuos_cta &cta, gpuos_relay_state &relay,
+                                        uint32_t changes) {
   gpuos_mailbox_t *mailbox = gpuos_mailbox_of(cta);
   uint32_t *told = (uint32_t *)gpuos_control_of(cta);
 #pragma unroll
-  for (int i = GPUOS_WORD_SM_LENT; i < 16; i++) {
-    relay.word[i] = ld_relaxed_sys((const uint32_t *)mailbox + i);
-    if (i < GPUOS_TOLD_WORDS) st_relaxed_sys(told + i, relay.word[i]);
-  }
-  st_relaxed_sys_u64(&mailbox->lent_ns, mov_globaltimer());
+  for (int i = GPUOS_WORD_SM_LENT; i < 16; i += 4)
+    ld_relaxed_sys_v4((const uint32_t *)mailbox + i, relay.word + i);
+  fence_acq_rel_sys();
+  const uint64_t now_ns = mov_globaltimer();
+#pragma unroll
+  for (int i = GPUOS_WORD_SM_LENT; i < GPUOS_TOLD_WORDS; i++)
+    st_relaxed_sys(told + i, relay.word[i]);
+  st_relaxed_sys_u64(&mailbox->lent_ns, now_ns);
+  fence_acq_rel_sys();
+  st_relaxed_sys(&mailbox->changes_passed, changes);
 }
 
 // Reads the mailbox and passes on what has changed.
@@ -42,7 +49,8 @@ GPUOS_DEVICE void gpuos_pass_on(const gpuos_cta &cta, gpuos_relay_state &relay) 
   for (int i = 0; i < 4; i++) changed |= now[i] ^ relay.word[i];
   if (!changed) return;
   fence_acq_rel_sys(); // what the host wrote before
-  if (now[GPUOS_WORD_CHANGES] != relay.word[GPUOS_WORD_CHANGES]) gpuos_pass_on_changes(cta, relay);
+  if (now[GPUOS_WORD_CHANGES] != relay.word[GPUOS_WORD_CHANGES])
+    gpuos_pass_on_changes(cta, relay, now[GPUOS_WORD_CHANGES]);
   st_relaxed_sys(&control->submitted, now[GPUOS_WORD_SUBMITTED]);
   // LEAVE is for gpuos_may_leave to say, when it has made sure that nothing is left to do.
   if (now[GPUOS_WORD_COMMAND] != relay.word[GPUOS_WORD_COMMAND] &&

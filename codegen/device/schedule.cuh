@@ -79,12 +79,24 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
   return gpuos_agree(ok);
 }
 
+// Without a tile from the leader: says that its SM is free, as the leader does for its own.
+GPUOS_DEVICE void gpuos_idle_follower(gpuos_cta &cta, bool &away, const uint32_t *slot_uses) {
+  if (!ld_relaxed_shared(&cta.lent)) {
+    gpuos_stay_away(cta, away, slot_uses);
+    return;
+  }
+  if (away) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
+  away = false;
+}
+
 GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
   gpuos_message m = {};
-  bool ok = true;
+  bool ok = true, away = false;
   if (gpuos_lane0())
-    ok = gpuos_receive<GPUOS_TAKE_CHANNEL>(cta, s.channels, m,
-                                           [&] { gpuos_signal_stored(cta, s.signalled); });
+    ok = gpuos_receive<GPUOS_TAKE_CHANNEL>(cta, s.channels, m, [&] {
+      gpuos_signal_stored(cta, s.signalled);
+      gpuos_idle_follower(cta, away, s.uses);
+    });
   const uint4 &a = m.part[0], &tile = m.part[1];
   next.mine = gpuos_agree(
       gpuos_taken{a.x, a.y, a.z >> GPUOS_MESSAGE_BITS, a.w, {tile.x, tile.y, tile.z, tile.w}});

@@ -21,6 +21,7 @@ enum misbehaviour {
   TRAP = -5,      // and the context with it
   DEAF = -6,      // a unit that ends when it wants to, after DEAF_NS
   SLOW = -7,      // units of SLOW_NS
+  PARK = -8,      // the same; odd ones that end when their SM is not lent count as put down
 };
 #define DEAF_NS UINT64_C(6000000000)
 #define SLOW_NS UINT64_C(200000)
@@ -114,10 +115,12 @@ CONTRACT int misbehave(const sm_t *sm, int how, uint32_t tile) {
   if (how == BAD_INDEX) fault(sm, GPUOS_FAULT_INDEX, tile, GPUOS_AS_IDS, 70000, 32000);
   while (how == SPIN && !stopped(sm)) nap();
   while (how == DEAF && now_ns() - start_ns < DEAF_NS && !dead()) nap();
-  while (how == SLOW && now_ns() - start_ns < SLOW_NS) nap();
+  while ((how == SLOW || how == PARK) && now_ns() - start_ns < SLOW_NS) nap();
+  if (how == PARK && tile % 2 == 1 && !lent(sm))
+    st32(&sm->record->parks, ld32(&sm->record->parks) + 1);
   if (how == GO) st32(gone(sm), 1);
   if (how == TRAP) trap();
-  return how >= 0 || how == NO_SIGNAL || how == SLOW;
+  return how >= 0 || how == NO_SIGNAL || how == SLOW || how == PARK;
 }
 
 CONTRACT void measure(const sm_t *sm, uint32_t op, uint32_t tile, uint64_t start_ns) {
@@ -212,18 +215,28 @@ CONTRACT uint32_t take(sm_t *sm) {
   return GPUOS_NONE;
 }
 
+// Without a tile: when the SM is not lent, it says once since when it has been free.
+CONTRACT void rest(const sm_t *sm, int is_lent, int *away) {
+  if (!is_lent && !*away) st64(&sm->record->away_ns, now_ns());
+  *away = !is_lent;
+  report(sm, is_lent ? GPUOS_SM_IDLE : GPUOS_SM_GONE, GPUOS_NONE);
+}
+
 CONTRACT void work(const gpuos_launch_args_t *args, uint32_t number) {
   sm_t sm = open_sm(args, number);
+  int away = 0;
   st32(&sm.record->units_run, 0);
   st32(&sm.record->traced, 0);
   st32(&sm.record->smid, chip_sm());
   while (!stopped(&sm) && !ld32(gone(&sm))) {
     uint32_t tile = GPUOS_NONE;
     hold(&sm);
-    if (lent(&sm)) tile = take(&sm);
+    int is_lent = lent(&sm);
+    if (is_lent) tile = take(&sm);
     if (tile != GPUOS_NONE && !run_tile(&sm, tile)) break;
+    if (tile != GPUOS_NONE) away = 0;
     if (tile != GPUOS_NONE) continue;
-    report(&sm, lent(&sm) ? GPUOS_SM_IDLE : GPUOS_SM_GONE, GPUOS_NONE);
+    rest(&sm, is_lent, &away);
     if (sm.mailbox == NULL && ld32(&sm.control->steps_done) == ld32(&sm.control->submitted)) break;
     nap();
   }
@@ -234,11 +247,16 @@ CONTRACT void work(const gpuos_launch_args_t *args, uint32_t number) {
 // ---- the relay ----------------------------------------------------------------------------------
 
 CONTRACT void pass_on(const sm_t *sm, uint32_t *told) {
+  uint32_t before = told[GPUOS_WORD_CHANGES];
+  uint64_t since_ns = now_ns();
   for (uint32_t word = 0; word < GPUOS_TOLD_WORDS; word++) {
     uint32_t now = ld32((uint32_t *)sm->mailbox + word);
     if (now != told[word]) st32((uint32_t *)sm->control + word, now);
     told[word] = now;
   }
+  if (told[GPUOS_WORD_CHANGES] == before) return;
+  st64(&sm->mailbox->lent_ns, since_ns);
+  st32(&sm->mailbox->changes_passed, told[GPUOS_WORD_CHANGES]);
 }
 
 CONTRACT void tell_fault(const sm_t *sm) {

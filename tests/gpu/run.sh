@@ -39,7 +39,7 @@ faults() {
   [ -n "$nvcc" ] || { echo 'no nvcc here: skipped'; return; }
   "$nvcc" -cubin -arch=sm_90a -I"$root/runtime" "$root/tests/gpu/contract.cu" -o "$build/contract.cubin"
   $compile -I"$root/tests/unit/runtime" "$root/tests/gpu/test_device_cuda.c" \
-    "$root/tests/unit/runtime/models.c" "$root/tests/unit/runtime/tables.c" "$build/libgpuos.a" \
+    "$root/tests/unit/runtime/models.c" "$root/tests/unit/runtime/tables.c" "$root"/runtime/cli*.c "$build/libgpuos.a" \
     -o "$build/test_device_cuda" -lpthread -ldl -lm
   for part in all trap never; do run 120 "$build/test_device_cuda" "$build/contract.cubin" $part; done
 }

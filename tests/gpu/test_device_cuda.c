@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "gpuos.h"
-#include "gpuos_abi.h"
+#include "cli_bench.h"
 #include "models.h"
 #include "tables.h"
 
@@ -150,7 +150,16 @@ static gpuos_status_t load(const char *path, variant_t v, gpuos_program_t **out_
 // ---- steps --------------------------------------------------------------------------------------
 
 // As contract.h numbers them.
-enum { BAD_INDEX = -1, NO_SIGNAL = -2, SPIN = -3, GO = -4, TRAP = -5, DEAF = -6, SLOW = -7 };
+enum {
+  BAD_INDEX = -1,
+  NO_SIGNAL = -2,
+  SPIN = -3,
+  GO = -4,
+  TRAP = -5,
+  DEAF = -6,
+  SLOW = -7,
+  PARK = -8
+};
 
 static void nap_ms(long ms) {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
@@ -425,6 +434,160 @@ static void storms(gpuos_program_t *program) {
   }
 }
 
+// ---- take-backs ---------------------------------------------------------------------------------
+
+// When the SMs were told of a change; each is later than the one before.
+static uint64_t lend_now(gpuos_program_t *program, uint32_t mask) {
+  static uint64_t before_ns;
+  uint64_t ns = 0;
+  CHECK(gpuos_lend(program, (const uint32_t[8]){mask}) == GPUOS_OK);
+  for (int ms = 0; ms < 10000 && ns == 0; ms++) {
+    CHECK(gpuos_lent_ns(program, &ns) == GPUOS_OK);
+    if (ns == 0) nap_ms(1);
+  }
+  CHECK(ns > before_ns);
+  return before_ns = ns;
+}
+
+// Waits until the SM is gone, with a time no earlier than `since_ns`, or is not gone any more.
+static gpuos_sm_info_t await(gpuos_program_t *program, uint32_t sm, bool gone, uint64_t since_ns) {
+  gpuos_sm_info_t info = {0};
+  for (int ms = 0; ms < 10000; ms++) {
+    if (ms != 0) nap_ms(1);
+    CHECK(gpuos_program_sm(program, sm, &info) == GPUOS_OK);
+    if ((strcmp(info.phase, "gone") == 0) == gone && (!gone || info.away_ns >= since_ns)) break;
+  }
+  return info;
+}
+
+// SMs 0 and 2 come and go. How long the last of them took, or 0 if one did not say.
+static uint64_t take_two_back(gpuos_program_t *program) {
+  uint64_t longest_ns = 0;
+  lend_now(program, 5);
+  for (uint32_t sm = 0; sm < 3; sm += 2) await(program, sm, false, 0);
+  uint64_t lent_ns = lend_now(program, 0);
+  for (uint32_t sm = 0; sm < 3; sm += 2) {
+    uint64_t away_ns = await(program, sm, true, lent_ns).away_ns;
+    if (away_ns < lent_ns) return 0;
+    if (away_ns - lent_ns > longest_ns) longest_ns = away_ns - lent_ns;
+  }
+  return longest_ns;
+}
+
+static void tells_when_free(gpuos_program_t *program) {
+  puts("tells when an SM taken back was free, each time anew");
+  uint64_t longest_ns = 0, ns = 1, first_ns = 0;
+  gpuos_sm_info_t unlent = {0};
+  CHECK(gpuos_quiesce(program, 10 * second_ns) == GPUOS_OK);
+  CHECK(gpuos_lend(program, (const uint32_t[8]){0}) == GPUOS_OK);
+  give(program, SLOW);
+  CHECK(gpuos_submit_steps(program, 5) == GPUOS_OK);
+  for (int i = 0; i < 50; i++) lend_now(program, 0); // the time of none is taken for another's
+  for (int i = 0; i < 20 && ns != 0; i++) {
+    ns = take_two_back(program);
+    if (ns > longest_ns) longest_ns = ns;
+    CHECK(gpuos_program_sm(program, 1, &unlent) == GPUOS_OK);
+    if (i == 9) first_ns = unlent.away_ns; // its thread has started by now
+  }
+  printf("  longest %.1f us\n", (double)longest_ns * 1e-3);
+  CHECK(ns != 0 && longest_ns > 5000 && longest_ns < 10 * second_ns); // some are met in a unit
+  CHECK(unlent.away_ns == first_ns);
+  uint32_t all[8];
+  memset(all, 0xff, sizeof all);
+  CHECK(gpuos_lend(program, all) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 30 * second_ns) == GPUOS_OK);
+  result_is_right(program);
+}
+
+// Units of a launch are counted: of those that are slow each SM gets some.
+static void all_are_lent(gpuos_program_t *program) {
+  gpuos_sm_info_t info = {0};
+  CHECK(gpuos_quiesce(program, 30 * second_ns) == GPUOS_OK);
+  CHECK(gpuos_submit(program) == GPUOS_OK);
+  CHECK(gpuos_wait(program, 30 * second_ns) == GPUOS_OK);
+  for (uint32_t sm = 0; sm < program->sm_count; sm++)
+    CHECK(gpuos_program_sm(program, sm, &info) == GPUOS_OK && info.units_run > 0);
+}
+
+static bool play_rounds(gpuos_program_t *program, gos_take_backs_t *out_taken, uint32_t count) {
+  gos_session_t session = {.device = device, .program = program};
+  bool ok = gos_take_backs_begin(out_taken, &session, count);
+  while (ok && !gos_take_backs_over(out_taken)) {
+    gpuos_progress_t now = progress(program);
+    if (now.steps_submitted - now.steps_done < 4) CHECK(gpuos_submit(program) == GPUOS_OK);
+    ok = gos_take_backs_poll(out_taken);
+  }
+  gos_times_sort(&out_taken->times);
+  return ok;
+}
+
+// Rounds as `gpuos bench` has them, of units that say that they are put down, or do not.
+static void rounds(const char *path, variant_t variant, float first) {
+  enum { ROUNDS = 20 };
+  gpuos_program_t *program;
+  gos_take_backs_t taken;
+  CHECK(load(path, variant, &program) == GPUOS_OK);
+  if (program == NULL) return;
+  give(program, first);
+  CHECK(play_rounds(program, &taken, ROUNDS));
+  uint32_t half = program->sm_count / variant.cluster / 2 * variant.cluster;
+  uint64_t longest_ns = gos_times_at(&taken.times, 1);
+  CHECK(taken.done == ROUNDS && taken.lost == 0 && taken.times.count == ROUNDS * half);
+  // Half of them are, within four deviations of a coin's.
+  uint64_t all = ROUNDS * half, most = all / 4 * 3;
+  CHECK(first == PARK ? taken.parked >= all - most && taken.parked <= most : taken.parked == 0);
+  CHECK(longest_ns > 5000 && longest_ns < 2 * second_ns);
+  for (uint32_t i = 0; i < taken.count; i += variant.cluster)
+    CHECK(taken.sms[i + variant.cluster - 1] == (taken.sms[i] | (variant.cluster - 1)));
+  printf("  %u parked, longest %.1f us\n", (uint32_t)taken.parked, (double)longest_ns * 1e-3);
+  free(taken.times.ns);
+  CHECK(gpuos_wait(program, 30 * second_ns) == GPUOS_OK);
+  result_is_right(program);
+  all_are_lent(program);
+  gpuos_program_destroy(program);
+}
+
+static bool holds(const char *path, const char *text) {
+  char *at = calloc(1, 1 << 20);
+  FILE *file = fopen(path, "r");
+  if (file == NULL || at == NULL) exit(2);
+  bool found = fread(at, 1, (1 << 20) - 1, file) > 0 && strstr(at, text) != NULL;
+  fclose(file);
+  free(at);
+  return found;
+}
+
+static void bench(const char *path) {
+  char directory[] = "/tmp/gpuos_take_XXXXXX", file[64], json[80];
+  if (mkdtemp(directory) == NULL) exit(2);
+  snprintf(file, sizeof file, "%s/a.cubin", directory);
+  snprintf(json, sizeof json, "--json=%s/out.json", directory);
+  bytes_t artefact = make_artefact(path, good);
+  FILE *out = fopen(file, "wb");
+  if (out == NULL || fwrite(artefact.at, artefact.count, 1, out) != 1) exit(2);
+  fclose(out);
+  free(artefact.at);
+  char *words[] = {file, "--device=cuda", "--steps=10", "--sms=6", "--take-back=20", "--trace",
+                   json};
+  CHECK(gos_cli_bench(sizeof words / sizeof *words, words) == GOS_EXIT_OK);
+  const char *path_of_json = strchr(json, '=') + 1;
+  CHECK(
+      holds(path_of_json, "\"take_backs\":{\"rounds\":20,\"parked\":0,\"lost\":0,\"times_ns\":["));
+  CHECK(holds(path_of_json, "{\"op\":1,\"name\":\"add\",\"kind\":\"map\",\"bound_ns\":"));
+  unlink(file);
+  unlink(path_of_json);
+  rmdir(directory);
+}
+
+static void take_backs(const char *path, gpuos_program_t *program) {
+  tells_when_free(program);
+  puts("takes half of the SMs back in rounds, while steps are queued");
+  rounds(path, good, SLOW);
+  rounds(path, (variant_t){64, 4096, 1, 2, 0}, PARK);
+  puts("benches take-backs");
+  bench(path);
+}
+
 static void traces(const char *path) {
   puts("keeps the last units of every SM, and times all of them");
   gpuos_device_t *plain = device;
@@ -476,6 +639,9 @@ static void one_shots(const char *path) {
   CHECK(run(program, BAD_INDEX) == GPUOS_FAULT);
   step_is_right(program);
   CHECK(gpuos_pause_storm(program, 1, 1, 1) == GPUOS_INVALID_ARGUMENT);
+  uint64_t lent_ns;
+  CHECK(gpuos_lent_ns(program, &lent_ns) == GPUOS_INVALID_ARGUMENT);
+  SAYS("hears of no take-backs");
   gpuos_program_destroy(program);
   gpuos_device_close(device);
   device = plain;
@@ -608,6 +774,7 @@ static void all(const char *path) {
   lends(program);
   aborts(program);
   storms(program);
+  take_backs(path, program);
   makes_way(path, program);
   refusals(path);
   few_sms(path);

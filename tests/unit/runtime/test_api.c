@@ -369,10 +369,14 @@ Test(control, measures_nothing_on_the_cpu) {
   gpuos_storm_t storm;
   gpuos_unit_times_t times;
   gpuos_unit_record_t record;
+  uint64_t lent_ns;
   uint32_t count;
   cr_expect_eq(gpuos_pause_storm(program, 1, 1, 1), GPUOS_INVALID_ARGUMENT);
   cr_expect_str_eq(gpuos_device_error(device), "pause storms are for the CUDA device");
   cr_expect_eq(gpuos_pause_storm_read(program, &storm), GPUOS_INVALID_ARGUMENT);
+  cr_expect_eq(gpuos_lent_ns(program, &lent_ns), GPUOS_INVALID_ARGUMENT);
+  cr_expect_str_eq(gpuos_device_error(device), "take-back times are for the CUDA device");
+  cr_expect_eq(gpuos_lent_ns(program, NULL), GPUOS_INVALID_ARGUMENT);
   cr_expect_eq(gpuos_program_unit_times(program, 0, &times), GPUOS_INVALID_ARGUMENT);
   cr_expect_str_eq(gpuos_device_error(device), "unit times are for the CUDA device");
   cr_expect_eq(gpuos_program_trace(program, 0, &record, 1, &count), GPUOS_INVALID_ARGUMENT);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "json.h"
 #include "models.h"
 #include "tables.h"
 
@@ -154,6 +155,56 @@ Test(cli, benches_without_weights) {
   char *storm[] = {artefact, "--pause-storm=3", "--one-shot"};
   cr_expect_eq(gos_cli_bench(3, storm), GOS_EXIT_USAGE);
   cr_expect_eq(gos_cli_bench(0, arguments), GOS_EXIT_USAGE);
+}
+
+#define BENCH(...)                                                                                 \
+  gos_cli_bench((int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__})
+
+Test(cli, benches_take_backs_by_themselves) {
+  cr_expect_eq(BENCH(artefact, "--take-back"), GOS_EXIT_USAGE);
+  cr_expect_eq(BENCH(artefact, "--take-back=x"), GOS_EXIT_USAGE);
+  cr_expect_eq(BENCH(artefact, "--take-back=3", "--one-shot"), GOS_EXIT_USAGE);
+  cr_expect_eq(BENCH(artefact, "--take-back=3", "--sms-mask=f"), GOS_EXIT_USAGE);
+  cr_expect_eq(BENCH(artefact, "--take-back=3", "--pause-storm=3"), GOS_EXIT_USAGE);
+  cr_expect_eq(BENCH(artefact, "--take-back=0", "--steps=1", "--sms-mask=f"), GOS_EXIT_OK);
+}
+
+Test(cli, says_that_the_cpu_device_tells_no_take_backs) {
+  cr_expect_eq(BENCH(artefact, "--take-back=3", "--device=cpu"), GOS_EXIT_FAILED);
+  expect_stderr("gpuos: error: --take-back: take-back times are for the CUDA device "
+                "[INVALID_ARGUMENT]\n");
+}
+
+// Skips a value; counts the numbers in it.
+static bool skip_value(gos_json_t *json, uint32_t *numbers) {
+  const char *text;
+  uint64_t number;
+  bool object = gos_json_maybe(json, '{');
+  if (!object && !gos_json_maybe(json, '[')) {
+    bool is_number = gos_json_uint(json, &number);
+    *numbers += is_number;
+    return is_number || gos_json_string(json, &text);
+  }
+  char end = object ? '}' : ']';
+  if (gos_json_maybe(json, end)) return true;
+  do {
+    if (object && !(gos_json_string(json, &text) && gos_json_take(json, ':'))) return false;
+    if (!skip_value(json, numbers)) return false;
+  } while (gos_json_maybe(json, ','));
+  return gos_json_take(json, end);
+}
+
+Test(cli, benches_into_json) {
+  char text[4096], strings[4096];
+  uint32_t numbers = 0;
+  cr_expect_eq(BENCH(artefact, "--steps=30", "--device=cpu", "--json", output), GOS_EXIT_OK);
+  FILE *file = fopen(output, "rb");
+  size_t bytes = fread(text, 1, sizeof text, file);
+  fclose(file);
+  gos_json_t json = {.at = text, .end = text + bytes, .strings = strings};
+  cr_expect(skip_value(&json, &numbers) && gos_json_end(&json));
+  cr_expect_eq(numbers, 4 + 30); // SMs, of a group, steps done, their time, and each of them
+  cr_expect_eq(BENCH(artefact, "--steps=1", "--device=cpu", "--json", directory), GOS_EXIT_FAILED);
 }
 
 Test(cli, traces_need_a_file_to_write) {
