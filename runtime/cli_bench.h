@@ -19,7 +19,7 @@ typedef struct gos_bench {
 // ---- take-backs ---------------------------------------------------------------------------------
 
 typedef enum gos_take_back_phase {
-  GOS_TAKE_BACK_AWAY,    // none is lent
+  GOS_TAKE_BACK_AWAY,    // none is lent; each is asked whether it knows
   GOS_TAKE_BACK_COMING,  // some are; they are asked, one a poll, whether they have noticed
   GOS_TAKE_BACK_LENT,    // they work until until_ns
   GOS_TAKE_BACK_LEAVING, // none is again; they are asked whether they are free

@@ -86,6 +86,16 @@ static bool ask_sm(const gos_take_backs_t *t, uint32_t sm, gpuos_sm_info_t *out_
   return status == GPUOS_OK || gos_session_failed(t->session, "--take-back", status);
 }
 
+// Before the first round: a record that its SM has not written yet is no sign that it is here.
+static bool ask_whether_started(gos_take_backs_t *t) {
+  gpuos_sm_info_t info;
+  if (!ask_sm(t, t->asked, &info)) return false;
+  if (strcmp(info.phase, "gone") == 0 || is_late(t)) t->asked++;
+  if (t->asked < t->session->program->sm_count) return true;
+  t->asked = 0;
+  return lend_half(t);
+}
+
 // One that does not come will not be free anew either: it is lost then.
 static bool ask_whether_here(gos_take_backs_t *t) {
   gpuos_sm_info_t info;
@@ -149,7 +159,7 @@ bool gos_take_backs_poll(gos_take_backs_t *take_backs) {
   if (t->phase == GOS_TAKE_BACK_OVER) return true;
   if (t->told_ns == 0) return ask_relay(t);
   switch (t->phase) {
-  case GOS_TAKE_BACK_AWAY: return lend_half(t);
+  case GOS_TAKE_BACK_AWAY: return ask_whether_started(t);
   case GOS_TAKE_BACK_COMING: return ask_whether_here(t);
   case GOS_TAKE_BACK_LENT: return gos_clock_ns() < t->until_ns || take_back(t);
   default: return ask_whether_free(t);
