@@ -245,7 +245,7 @@ static void add_matmul_wgmma(gos_text_t *text, const gos_op_t *op) {
   add_constants(text, "TILE_N = %u", op->op.tile[2]);
   add_constants(text, "X_ELEM = %s, W_ELEM = %s", dtype_names[gos_op_find(op, GPUOS_AS_X)->dtype],
                 dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
-  add_constants(text, "PIECES = %d", gos_op_stores_pieces(op));
+  add_constants(text, "KEEP_X = %d, PIECES = %d", op->keeps_x, gos_op_stores_pieces(op));
   add_expression(text, op);
 }
 

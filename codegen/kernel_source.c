@@ -181,6 +181,13 @@ static uint32_t add_maps(gos_text_t *text, const source_t *source) {
   return count;
 }
 
+// What the runtime is to set aside of L2 for lines that device code asks to keep.
+static uint32_t kept_bytes(const gos_plan_t *plan) {
+  bool any = false;
+  for (uint32_t i = 0; i < plan->ops.count; i++) any |= plan->ops.at[i].keeps_x;
+  return any ? (uint32_t)plan->target->l2_keep_bytes : 0;
+}
+
 static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   gos_text_t maps = {.arena = source->arena};
   uint32_t count = add_maps(&maps, source);
@@ -190,8 +197,8 @@ static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_ta
                "gpuos_table_hash = 0x%016llxull;\n"
                "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_launch = {\n"
                "    GPUOS_THREADS + GPUOS_AGENTS, gpuos_program::SMEM_BYTES, 1, "
-               "gpuos_program::CTAS, %u};\n",
-               (unsigned long long)table->hash, count);
+               "gpuos_program::CTAS, %u, %u};\n",
+               (unsigned long long)table->hash, count, kept_bytes(source->plan));
   if (count)
     gos_text_add(text,
                  "// operand, its dimensions along and across a run, outer, box\n"

@@ -73,6 +73,26 @@ bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
   return gos_op_wgmma(target, op) && tile[1] == 128 && (tile[2] == 128 || (tile[2] == 256 && !two));
 }
 
+static uint64_t panel_bytes(const gos_op_t *op) {
+  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X);
+  return (uint64_t)op->op.tile[1] * op->op.extent[3] * gpuos_dtype_bytes(x->dtype);
+}
+
+// Of what may be kept; the rest is for lines that only pass through.
+static uint64_t panels_bytes(const gos_target_t *target) { return target->l2_keep_bytes / 6 * 5; }
+
+uint32_t gos_op_panels(const gos_target_t *target, const gos_op_t *op) {
+  uint64_t panel = panel_bytes(op), rows = gpuos_op_grid(&op->op, 1);
+  uint64_t panels = panel ? panels_bytes(target) / panel : 1;
+  if (panels > rows) panels = rows;
+  return panels < 2 ? 1 : (uint32_t)panels / 2 * 2; // two rows of tiles share copies of w
+}
+
+bool gos_op_keeps_panels(const gos_target_t *target, const gos_op_t *op) {
+  return gos_op_wgmma_tiled(target, op) && gpuos_op_grid(&op->op, 2) > 1 &&
+         panel_bytes(op) <= panels_bytes(target);
+}
+
 bool gos_op_stores_pieces(const gos_op_t *op) {
   const gpuos_operand_t *out = gos_op_find(op, GPUOS_AS_OUT);
   return gos_op_step(op, out, 2) == 1 && gos_op_aligned(op, out, 2, PIECE_BYTES) &&

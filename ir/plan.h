@@ -35,6 +35,7 @@ typedef struct gos_op {
   gpuos_code_t *code;
   const char *name; // "q_proj", for messages and reports
   gos_loc_t at;
+  bool keeps_x; // device code asks L2 to keep x while columns go by. schedule decides it
   uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
   // Ticket order of the grid's cells; NULL: row-major. schedule decides it
   uint32_t *order;
@@ -77,6 +78,10 @@ bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, 
 bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op);
 // The same, once it is tiled: in a shape that device/matmul_wgmma.cuh is written for.
 bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op);
+// Of a matmul: rows of tiles that are run together, column by column, so that their panels of x are
+// read once while those of w go by; and whether it pays to ask L2 to keep the panels.
+uint32_t gos_op_panels(const gos_target_t *target, const gos_op_t *op);
+bool gos_op_keeps_panels(const gos_target_t *target, const gos_op_t *op);
 // Its OUT is written in pieces of 16 bytes, and so in whole lines.
 bool gos_op_stores_pieces(const gos_op_t *op);
 

@@ -52,11 +52,8 @@ static double passes_over(const gos_plan_t *plan, const gos_op_t *op, const gpuo
   if (op->op.kind != GPUOS_MATMUL || x->as == GPUOS_AS_X ||
       whole_bytes(x) <= plan->target->l2_keep_bytes)
     return 1;
-  const gpuos_operand_t *rows = gos_op_find(op, GPUOS_AS_X);
-  uint64_t panel = (uint64_t)op->op.tile[1] * op->op.extent[3] * gpuos_dtype_bytes(rows->dtype);
-  uint64_t group = panel ? plan->target->l2_keep_bytes / panel : 1;
-  return group ? ((double)gpuos_op_grid(&op->op, 1) + (double)group - 1) / (double)group
-               : gpuos_op_grid(&op->op, 1);
+  uint32_t rows = gpuos_op_grid(&op->op, 1), panels = gos_op_panels(plan->target, op);
+  return (rows + panels - 1) / panels;
 }
 
 static uint64_t tensor_flops(const gpuos_op_t *op, const gos_op_t *full, const gpuos_box_t *unit) {

@@ -1,6 +1,6 @@
 // schedule: puts tiles into ticket order and finds out what each must wait for.
 // needs:    memory
-// provides: plan.tiles, wait_lists, waits, counters; op.order (raster), op.sms
+// provides: plan.tiles, wait_lists, waits, counters; op.order (raster), op.keeps_x, op.sms
 // keeps:    a tile waits only for tiles with lower tickets, and for the fewest counters that imply
 //           all it needs
 // source:   README: counters per tile where a consumer needs a part, per operator where it needs
@@ -53,22 +53,13 @@ static void make_counters(gos_plan_t *plan, gos_sync_t *syncs) {
 
 // ---- raster -------------------------------------------------------------------------------------
 
-// Rows of tiles whose panel of x stays in L2 while the columns go by.
-static uint32_t raster_group(const gos_plan_t *plan, gos_op_t *op) {
-  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X);
-  uint64_t panel = (uint64_t)op->op.tile[1] * op->op.extent[3] * gpuos_dtype_bytes(x->dtype);
-  uint64_t group = panel ? plan->target->l2_keep_bytes / panel : 1,
-           rows = gpuos_op_grid(&op->op, 1);
-  return (uint32_t)(group < 1 ? 1 : group < rows ? group : rows);
-}
-
 // A group of rows, then all columns, each column's rows one after another: w is read once a group.
 static void order_tiles(gos_plan_t *plan, gos_op_t *op) {
   uint32_t rows = gpuos_op_grid(&op->op, 1), cols = gpuos_op_grid(&op->op, 2),
            batch = gpuos_op_grid(&op->op, 0);
   if (op->op.kind != GPUOS_MATMUL || rows <= 1 || cols <= 1 || gpuos_op_grid(&op->op, 3) != 1)
     return;
-  uint32_t group = raster_group(plan, op), at = 0;
+  uint32_t group = gos_op_panels(plan->target, op), at = 0;
   op->order = gos_alloc(plan->ir->arena, gos_op_tiles(&op->op) * sizeof *op->order);
   for (uint32_t b = 0; b < batch; b++)
     for (uint32_t first = 0; first < rows; first += group)
@@ -234,6 +225,7 @@ bool gos_pass_schedule(gos_plan_t *plan) {
     for (uint32_t i = graph->first_op; i < graph->first_op + graph->op_count; i++) {
       gos_op_t *op = &plan->ops.at[i];
       order_tiles(plan, op);
+      op->keeps_x = gos_op_keeps_panels(plan->target, op);
       op->sms = graph->live ? sms_needed(plan, op) : 0;
       schedule_op(plan, syncs, &edges, i, &order, &needs, &last);
     }

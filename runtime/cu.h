@@ -18,6 +18,7 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 
 enum {
+  CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6,
   CUDA_SUCCESS = 0,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
   CUDA_ERROR_STUB_LIBRARY = 34,
@@ -95,6 +96,9 @@ _Static_assert(sizeof(CUtensorMap) == 128, "tensor map");
   X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                  \
   X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext context))                                  \
   X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext * context))                                  \
+  X(cuCtxGetLimit, "cuCtxGetLimit", (size_t * value, int limit))                                   \
+  X(cuCtxSetLimit, "cuCtxSetLimit", (int limit, size_t value))                                     \
+  X(cuCtxResetPersistingL2Cache, "cuCtxResetPersistingL2Cache", (void))                            \
   X(cuModuleLoadData, "cuModuleLoadData", (CUmodule * module, const void *image))                  \
   X(cuModuleUnload, "cuModuleUnload", (CUmodule module))                                           \
   X(cuModuleGetFunction, "cuModuleGetFunction",                                                    \

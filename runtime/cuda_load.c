@@ -150,6 +150,19 @@ static gpuos_status_t check_resident(gpuos_program_t *program) {
       held);
 }
 
+// ---- lines that L2 keeps ------------------------------------------------------------------------
+
+// Of the context, so never lowered: another program may need it. Only speed depends on it, and a
+// part of a GPU (MIG) does not have it: errors are no reason to fail.
+static void set_aside(const gpuos_program_t *program) {
+  const gos_cu_t *cu = &gos_cuda_of(program)->cu;
+  const gos_cuda_program_t *state = program->state;
+  size_t now = 0, wanted = state->launch.l2_keep_bytes;
+  if (wanted == 0 || cu->cuCtxGetLimit(&now, CU_LIMIT_PERSISTING_L2_CACHE_SIZE) != CUDA_SUCCESS)
+    return;
+  if (now < wanted) cu->cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, wanted);
+}
+
 // ---- load ---------------------------------------------------------------------------------------
 
 // Loading and allocating may wait for every kernel of the context.
@@ -191,6 +204,7 @@ gpuos_status_t gos_cuda_load(gpuos_program_t *program, const gos_artefact_t *art
   if (status == GPUOS_OK) status = check_resident(program);
   if (status == GPUOS_OK) status = gos_cuda_allocate(program);
   if (status != GPUOS_OK) return status;
+  set_aside(program);
   gos_cuda_program_t *state = program->state;
   GOS_CU_TRY(cuStreamSynchronize(state->stream)); // the table's copy and the zeros
   status = gos_cuda_reset(program);

@@ -113,12 +113,18 @@ gpuos_status_t gos_cuda_launch(gpuos_program_t *program) {
 
 // ---- leaving ------------------------------------------------------------------------------------
 
+// Lines that it asked L2 to keep would outlive it.
+void gos_cuda_gone(const gos_cu_t *cu, gos_cuda_program_t *state) {
+  gos_store(&state->mailbox->residency, GPUOS_GONE);
+  if (state->launch.l2_keep_bytes != 0) cu->cuCtxResetPersistingL2Cache();
+}
+
 bool gos_cuda_evict(const gos_cu_t *cu, gos_cuda_program_t *state) {
   if (state->stream == NULL || state->mailbox == NULL) return true; // half built
   gos_cuda_command(state, GPUOS_LEAVE);
   // Of a context that has failed nothing runs any more, so an error is as good.
   bool gone = gos_cuda_idle(cu, state->stream, GOS_CUDA_LEAVE_NS) != CUDA_ERROR_NOT_READY;
-  if (gone) gos_store(&state->mailbox->residency, GPUOS_GONE);
+  if (gone) gos_cuda_gone(cu, state);
   gos_cuda_command(state, gos_cuda_usual_command(state));
   return gone;
 }

@@ -203,7 +203,7 @@ gpuos_status_t gos_cuda_quiesce(gpuos_program_t *program, uint64_t timeout_ns) {
   if (status != GPUOS_OK) return status;
   gos_cuda_command(state, GPUOS_LEAVE);
   CUresult result = gos_cuda_idle(cu, state->stream, timeout_ns);
-  if (result == CUDA_SUCCESS) gos_store(&state->mailbox->residency, GPUOS_GONE);
+  if (result == CUDA_SUCCESS) gos_cuda_gone(cu, state);
   gos_cuda_command(state, gos_cuda_usual_command(state));
   if (result == CUDA_ERROR_NOT_READY)
     return gos_fail(error, GPUOS_TIMEOUT, "the kernel is still there after %.3f s",

@@ -132,6 +132,8 @@ gpuos_status_t gos_cuda_launch(gpuos_program_t *program);
 CUlaunchConfig gos_cuda_launch_config(const gos_cuda_program_t *state,
                                       CUlaunchAttribute *attribute);
 
+// The program's kernel has left the GPU because it was told to.
+void gos_cuda_gone(const gos_cu_t *cu, gos_cuda_program_t *state);
 // True once no kernel of the program is on the GPU; false after GOS_CUDA_LEAVE_NS. No step may be
 // open.
 bool gos_cuda_evict(const gos_cu_t *cu, gos_cuda_program_t *state);

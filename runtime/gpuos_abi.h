@@ -545,12 +545,13 @@ GPUOS_STATIC_ASSERT(sizeof(gpuos_map_t) == 16, "map");
 
 // The module global `gpuos_launch`.
 typedef struct gpuos_launch {
-  uint32_t threads;     // of a CTA
-  uint32_t smem_bytes;  // dynamic shared memory of a CTA
-  uint32_t ctas_per_sm; // co-resident on each SM
-  uint32_t cluster;     // CTAs of a cluster, 1 or 2; SMs are lent in such groups
-  uint32_t map_count;   // of the module global `gpuos_maps`, which is not there when 0
-  uint32_t reserved[3];
+  uint32_t threads;       // of a CTA
+  uint32_t smem_bytes;    // dynamic shared memory of a CTA
+  uint32_t ctas_per_sm;   // co-resident on each SM
+  uint32_t cluster;       // CTAs of a cluster, 1 or 2; SMs are lent in such groups
+  uint32_t map_count;     // of the module global `gpuos_maps`, which is not there when 0
+  uint32_t l2_keep_bytes; // of L2, for lines that the kernel asks to keep; 0: none
+  uint32_t reserved[2];
 } gpuos_launch_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_t) == 32, "launch");
 

@@ -22,8 +22,8 @@ enum {
   GPUOS_WATCH_WARP,
   GPUOS_RELAY_WARP,
   // Of 65,536 registers: the workers' accumulators need more than an even share.
-  GPUOS_WORKER_REGISTERS = 208,
-  GPUOS_AGENT_REGISTERS = 88,
+  GPUOS_WORKER_REGISTERS = 216,
+  GPUOS_AGENT_REGISTERS = 72,
 };
 
 // ---- the loader: one thread ---------------------------------------------------------------------

@@ -6,7 +6,7 @@
 // break: between two of them the loader may stop, and the accumulators are put down.
 //
 // U, the generated instantiation, has operands x, w0, w1, out, inputs; TILE_N, 128 or 256; X_ELEM,
-// W_ELEM, the formats; PIECES: OUT's rows are whole 16-byte pieces; of(acc, in), the expression.
+// W_ELEM, the formats; KEEP_X: L2 is asked to keep X, which comes again with the next columns; PIECES: OUT's rows are whole 16-byte pieces; of(acc, in), the expression.
 #pragma once
 #include "ring.cuh"
 
@@ -67,6 +67,13 @@ template <class U> struct gpuos_matmul_wgmma {
     return s;
   }
 
+  GPUOS_DEVICE void load_x(const source &s, uint32_t to, uint32_t full, uint32_t k) {
+    if constexpr (U::KEEP_X)
+      cp_async_bulk_tensor_load_hint(to, s.x, full, k, s.m, s.x_batch, GPUOS_EVICT_LAST);
+    else
+      cp_async_bulk_tensor_load(to, s.x, full, k, s.m, s.x_batch);
+  }
+
   template <bool PAIR>
   GPUOS_DEVICE void load_w(const source &s, uint64_t map, uint32_t to, uint32_t full, uint32_t k) {
     if constexpr (PAIR) {
@@ -87,7 +94,7 @@ template <class U> struct gpuos_matmul_wgmma {
     for (; step < end; step++, k += STEP_K) {
       uint32_t full, to;
       if (!gpuos_enter_stage(loader, at, STEP_BYTES, full, to)) return false;
-      cp_async_bulk_tensor_load(to, s.x, full, k, s.m, s.x_batch);
+      load_x(s, to, full, k);
       load_w<PAIR>(s, s.w0, to + X_BYTES, full, k);
       if constexpr (COUNT == 2) load_w<PAIR>(s, s.w1, to + X_BYTES + W_BYTES, full, k);
       loader.ring.next();

@@ -363,6 +363,20 @@ GPUOS_DEVICE void cp_async_bulk_tensor_load(uint32_t to, uint64_t map, uint32_t 
                : "memory");
 }
 
+// What createpolicy.fractional.L2::evict_last makes (CUTLASS, TMA::CacheHintSm90): as a constant it needs
+// no registers in the meantime.
+#define GPUOS_EVICT_LAST 0x14f0000000000000ull
+
+// The same; L2 treats the lines as the policy says.
+GPUOS_DEVICE void cp_async_bulk_tensor_load_hint(uint32_t to, uint64_t map, uint32_t barrier,
+                                                 uint32_t x, uint32_t y, uint32_t z,
+                                                 uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy)
+               : "memory");
+}
+
 // The same into the same place of each CTA of the cluster in `mask`.
 GPUOS_DEVICE void cp_async_bulk_tensor_multicast(uint32_t to, uint64_t map, uint32_t barrier,
                                                  uint32_t x, uint32_t y, uint32_t z,

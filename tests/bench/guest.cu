@@ -8,13 +8,15 @@
 // For every artefact and number n of SMs, taking turns, R times:
 //
 //   the stream alone on 132 - n SMs, 64 SMs and all        its best is what slowdowns refer to
-//   our GEMM on n SMs, resident, first alone               libgpuos with sm_count n
+//   our GEMM on n SMs, resident, first alone               libgpuos with sm_count n, on an equal
+//                                                          share of every GPC
 //   the stream beside it, on 132 - n SMs and on 64         the same SMs hold the GEMM throughout
 //   cuBLASLt in a green context of n SMs, alone, and the
 //   stream beside it, in a green context of the others
 //
 // --stream: CTAs of the stream beside the GEMM, 0 being all SMs that are left. Share is the GEMM's
 // rate as a part of cuBLASLt's on the whole chip, sustained. The results end as a markdown table.
+#include "place.cuh"
 #include "side_cublaslt.h"
 #include "side_gpuos.h"
 #include "stream.cuh"
@@ -52,6 +54,7 @@ struct bench_t {
   options_t options;
   meter_t *meter = nullptr;
   stream_t stream;
+  place_t place;
   theirs_t theirs;
   problem_t problem;
   int chip_sms = 0;
@@ -152,7 +155,10 @@ static bool all_differ(std::vector<uint32_t> smids, const std::vector<uint32_t> 
 static bool run_beside_ours(bench_t *b, ours_t *o, row_t *row, bool first) {
   std::vector<uint32_t> mine, others;
   alive("starting our GEMM");
-  if (!settle(o) || !run_together(b, (stream_t *)nullptr, o, &row->ours.alone)) return false;
+  // The kernel stays until it is quiesced, and so keeps the SMs that it starts on.
+  if (!place_begin(&b->place, b->chip_sms, row->sms) || !settle(o) || !place_end(&b->place))
+    return false;
+  if (!run_together(b, (stream_t *)nullptr, o, &row->ours.alone)) return false;
   if (!find_sms(o, row->sms, &mine)) return false;
   if (first) print_sms(mine);
   for (cell_t &cell : row->ours.beside) {

@@ -222,6 +222,17 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule modu
   *bytes = hash ? sizeof module->hash : sizeof module->launch;
   return state();
 }
+static size_t kept_bytes = 1 << 20;
+CUresult cuCtxGetLimit(size_t *value, int limit) {
+  *value = limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE ? kept_bytes : 0;
+  return state();
+}
+CUresult cuCtxSetLimit(int limit, size_t value) {
+  if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE) kept_bytes = value;
+  return state();
+}
+CUresult cuCtxResetPersistingL2Cache(void) { return state(); }
+
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
   (void)attribute, (void)function;
   *value = 32;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli_bench.h"
+#include "device_cuda.h"
 #include "models.h"
 #include "tables.h"
 
@@ -125,8 +126,10 @@ typedef struct variant {
 } variant_t;
 static const variant_t good = {64, 4096, 1, 1, 0};
 
+static uint32_t l2_keep_bytes; // that the next kernels ask for
+
 static bytes_t make_artefact(const char *path, variant_t v) {
-  const uint32_t launch[8] = {v.threads, v.smem_bytes, v.ctas_per_sm, v.cluster};
+  const uint32_t launch[8] = {v.threads, v.smem_bytes, v.ctas_per_sm, v.cluster, 0, l2_keep_bytes};
   bytes_t cubin = read_file(path);
   gpuos_table_t *table = gos_model_scale(COUNT);
   table->arch = 90;
@@ -763,6 +766,29 @@ static void open_device(void) {
   exit(2);
 }
 
+// Of L2, what the kernel asks for, and never less than there was.
+static size_t set_aside_bytes(void) {
+  const gos_cu_t *cu = &((gos_cuda_t *)device->state)->cu;
+  size_t bytes = 0;
+  CHECK(gos_cuda_enter(device) == GPUOS_OK);
+  CHECK(cu->cuCtxGetLimit(&bytes, CU_LIMIT_PERSISTING_L2_CACHE_SIZE) == CUDA_SUCCESS);
+  gos_cuda_leave(device);
+  return bytes;
+}
+
+static void sets_aside(const char *path) {
+  const uint32_t asked_bytes[] = {16 << 20, 1 << 20, 0};
+  printf("sets part of L2 aside\n");
+  CHECK(set_aside_bytes() < asked_bytes[0]);
+  for (int i = 0; i < 3; i++) {
+    gpuos_program_t *program;
+    l2_keep_bytes = asked_bytes[i];
+    CHECK(load(path, good, &program) == GPUOS_OK);
+    CHECK(set_aside_bytes() >= asked_bytes[0]);
+    gpuos_program_destroy(program);
+  }
+}
+
 static void all(const char *path) {
   gpuos_program_t *program;
   CHECK(load(path, good, &program) == GPUOS_OK);
@@ -777,6 +803,7 @@ static void all(const char *path) {
   take_backs(path, program);
   makes_way(path, program);
   refusals(path);
+  sets_aside(path);
   few_sms(path);
   traces(path);
   one_shots(path);
