@@ -151,6 +151,8 @@ static void clear_mailbox(gos_cuda_program_t *state) {
   gos_store(&box->submitted, 0);
   gos_store(&box->steps_done, 0);
   gos_store(&box->tiles_done, 0);
+  memset(box->step_start_ns, 0, sizeof box->step_start_ns);
+  memset(box->step_end_ns, 0, sizeof box->step_end_ns);
   gos_store(&box->fault, GPUOS_FAULT_NONE);
   gos_store(&box->residency, GPUOS_GONE);
   gos_store(&box->command, gos_cuda_usual_command(state)); // the abort has been obeyed

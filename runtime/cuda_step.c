@@ -131,7 +131,9 @@ uint64_t gos_cuda_step_ns(const gpuos_program_t *program, uint64_t step) {
     return 0;
   if (state->args.mailbox == 0) return step == done ? program->step_ns : 0;
   uint32_t place = (counted - (uint32_t)(done - step)) % GPUOS_TIMED_STEPS;
-  return gos_load64(&box->step_end_ns[place]) - gos_load64(&box->step_start_ns[place]);
+  uint64_t start_ns = gos_load64(&box->step_start_ns[place]),
+           end_ns = gos_load64(&box->step_end_ns[place]);
+  return start_ns < end_ns ? end_ns - start_ns : 0; // an SM may write a start late: then unknown
 }
 
 // Why the kernel left before the last step's end.

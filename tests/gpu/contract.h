@@ -158,6 +158,12 @@ CONTRACT void compute(const sm_t *sm, const gpuos_tile_t *tile) {
   }
 }
 
+// Of several SMs that are about to open a step the first one writes it, even if another comes when the
+// step is over: it is 0 before.
+CONTRACT uint64_t *start_of(const sm_t *sm, uint32_t step) {
+  return &sm->mailbox->step_start_ns[step % GPUOS_TIMED_STEPS];
+}
+
 // The last tile of a step ends it: the host first sees times, then the number.
 CONTRACT void finish(const sm_t *sm) {
   gpuos_control_t *c = sm->control;
@@ -165,6 +171,7 @@ CONTRACT void finish(const sm_t *sm) {
   st32(&c->tiles_done, 0);
   if (sm->mailbox != NULL) {
     st64(&sm->mailbox->step_end_ns[sm->step % GPUOS_TIMED_STEPS], now_ns());
+    st64(start_of(sm, sm->step + GPUOS_TIMED_STEPS / 2), 0);
     st32(&sm->mailbox->steps_done, sm->step);
   }
   st32(&c->steps_done, sm->step);
@@ -210,7 +217,7 @@ CONTRACT uint32_t take(sm_t *sm) {
   if (ld32(&c->steps_done) != sm->step || ld32(&c->submitted) == sm->step) return GPUOS_NONE;
   uint32_t next = sm->step + 1;
   // Before it is open: it may be over before this SM has another turn.
-  if (sm->mailbox != NULL) st64(&sm->mailbox->step_start_ns[next % GPUOS_TIMED_STEPS], now_ns());
+  if (sm->mailbox != NULL) cas64(start_of(sm, next), 0, now_ns());
   cas64(&c->ticket, ticket, (uint64_t)next << 32);
   return GPUOS_NONE;
 }
@@ -246,15 +253,21 @@ CONTRACT void work(const gpuos_launch_args_t *args, uint32_t number) {
 
 // ---- the relay ----------------------------------------------------------------------------------
 
+CONTRACT void pass_word_on(const sm_t *sm, uint32_t *told, uint32_t word) {
+  uint32_t now = ld32((uint32_t *)sm->mailbox + word);
+  if (now != told[word]) st32((uint32_t *)sm->control + word, now);
+  told[word] = now;
+}
+
+// What lies behind the count of changes only when that has changed: SMs must not hear of a change
+// before its time has been taken.
 CONTRACT void pass_on(const sm_t *sm, uint32_t *told) {
   uint32_t before = told[GPUOS_WORD_CHANGES];
-  uint64_t since_ns = now_ns();
-  for (uint32_t word = 0; word < GPUOS_TOLD_WORDS; word++) {
-    uint32_t now = ld32((uint32_t *)sm->mailbox + word);
-    if (now != told[word]) st32((uint32_t *)sm->control + word, now);
-    told[word] = now;
-  }
+  for (uint32_t word = 0; word < GPUOS_WORD_SM_LENT; word++) pass_word_on(sm, told, word);
   if (told[GPUOS_WORD_CHANGES] == before) return;
+  uint64_t since_ns = now_ns();
+  for (uint32_t word = GPUOS_WORD_SM_LENT; word < GPUOS_TOLD_WORDS; word++)
+    pass_word_on(sm, told, word);
   st64(&sm->mailbox->lent_ns, since_ns);
   st32(&sm->mailbox->changes_passed, told[GPUOS_WORD_CHANGES]);
 }
