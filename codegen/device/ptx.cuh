@@ -217,12 +217,6 @@ GPUOS_DEVICE void st_async_v4(uint32_t to, uint4 v, uint32_t barrier) {
                : "memory");
 }
 
-GPUOS_DEVICE uint32_t mov_cluster_ctarank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
 GPUOS_DEVICE uint32_t mov_smid() {
   uint32_t smid;
   asm("mov.u32 %0, %%smid;" : "=r"(smid));
