@@ -84,7 +84,7 @@ static uint64_t panels_bytes(const gos_target_t *target) { return target->l2_kee
 uint32_t gos_op_panels(const gos_target_t *target, const gos_op_t *op) {
   uint64_t panel = panel_bytes(op), rows = gpuos_op_grid(&op->op, 1);
   uint64_t panels = panel ? panels_bytes(target) / panel : 1;
-  if (panels > rows) panels = rows;
+  if (panels >= rows) return (uint32_t)rows; // w goes by once
   return panels < 2 ? 1 : (uint32_t)panels / 2 * 2; // two rows of tiles share copies of w
 }
 

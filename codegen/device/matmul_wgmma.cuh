@@ -6,7 +6,8 @@
 // break: between two of them the loader may stop, and the accumulators are put down.
 //
 // U, the generated instantiation, has operands x, w0, w1, out, inputs; TILE_N, 128 or 256; X_ELEM,
-// W_ELEM, the formats; KEEP_X: L2 is asked to keep X, which comes again with the next columns; PIECES: OUT's rows are whole 16-byte pieces; of(acc, in), the expression.
+// W_ELEM, the formats; KEEP_X: L2 is asked to keep X, which comes again with the next columns; PIECES:
+// OUT's rows are whole 16-byte pieces; of(acc, in), the expression.
 #pragma once
 #include "ring.cuh"
 
