@@ -195,7 +195,7 @@ typedef struct gpuos_storm {
 } gpuos_storm_t;
 gpuos_status_t gpuos_pause_storm_read(gpuos_program_t *program, gpuos_storm_t *out_storm);
 
-// When the kernel told its SMs of the last gpuos_lend, by the GPU's timer; 0: not yet. An SM that was
+// When the kernel told its SMs of the last gpuos_lend (or gpuos_pause_storm), by the GPU's timer; 0: not yet. An SM that was
 // taken back is free once its phase is "gone" and its away_ns no earlier. Its neighbour of a pair may
 // hand it a last tile just after it said so: ask until two answers agree.
 gpuos_status_t gpuos_lent_ns(gpuos_program_t *program, uint64_t *out_ns);

@@ -231,7 +231,11 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE) kept_bytes = value;
   return state();
 }
-CUresult cuCtxResetPersistingL2Cache(void) { return state(); }
+uint32_t fake_l2_resets; // test_device_cuda.c looks
+CUresult cuCtxResetPersistingL2Cache(void) {
+  add32(&fake_l2_resets, 1);
+  return state();
+}
 
 CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
   (void)attribute, (void)function;

@@ -16,8 +16,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build-gpu
 cmake -S "$root" -B "$build" -DGPUOS_COMPILER=OFF -DGPUOS_TESTS=OFF >"$build.log" 2>&1 &&
   cmake --build "$build" -j"$(nproc)" >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-compile="cc -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -I$root/runtime"
-$compile "$root"/tests/gpu/test_gpu.c \
+compile() { cc -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -I"$root/runtime" "$@"; }
+compile "$root"/tests/gpu/test_gpu.c \
   "$root"/tests/gpu/data.c "$root"/tests/gpu/storm.c "$build/libgpuos.a" -o "$build/test_gpu" -lpthread -ldl -lm
 
 passed=0 failed=0
@@ -38,7 +38,7 @@ faults() {
   nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
   [ -n "$nvcc" ] || { echo 'no nvcc here: skipped'; return; }
   "$nvcc" -cubin -arch=sm_90a -I"$root/runtime" "$root/tests/gpu/contract.cu" -o "$build/contract.cubin"
-  $compile -I"$root/tests/unit/runtime" "$root/tests/gpu/test_device_cuda.c" \
+  compile -I"$root/tests/unit/runtime" "$root"/tests/gpu/test_device_cuda.c "$root"/tests/gpu/contract_artefact.c \
     "$root/tests/unit/runtime/models.c" "$root/tests/unit/runtime/tables.c" "$root"/runtime/cli*.c "$build/libgpuos.a" \
     -o "$build/test_device_cuda" -lpthread -ldl -lm
   for part in all trap never; do run 120 "$build/test_device_cuda" "$build/contract.cubin" $part; done

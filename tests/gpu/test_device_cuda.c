@@ -4,9 +4,8 @@
 //   test_device_cuda contract.cubin
 //   test_device_cuda_fake fake            # the same on threads, see fake_cuda.c
 // A plain program: prints one line a case, exits 1 when one fails.
-#include <elf.h>
+#include <dlfcn.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +13,11 @@
 #include <unistd.h>
 
 #include "cli_bench.h"
+#include "contract_artefact.h"
 #include "device_cuda.h"
 #include "models.h"
-#include "tables.h"
 
-enum { COUNT = 1000 };
+enum { COUNT = CONTRACT_COUNT };
 static const uint64_t second_ns = 1000000000;
 static int failures;
 static gpuos_device_t *device;
@@ -31,117 +30,9 @@ static gpuos_device_t *device;
   } while (0)
 #define SAYS(text) CHECK(strstr(gpuos_device_error(device), text) != NULL)
 
-// ---- the artefact -------------------------------------------------------------------------------
+// ---- programs -----------------------------------------------------------------------------------
 
-// What contract.cu has in place of what make_artefact writes.
-static const uint64_t old_hash = 0x7ab1e7ab1e7ab1e7;
-static const uint32_t old_launch[8] = {64, 4096, 1, 1, 0, 0, 0, 0x1a0c4000};
-
-typedef struct bytes {
-  char *at;
-  size_t count;
-} bytes_t;
-
-// What fake_cuda.c takes for a cubin: an ELF header, its module's globals, section names.
-static bytes_t make_fake(void) {
-  typedef struct fake {
-    Elf64_Ehdr header;
-    char marker[16];
-    uint64_t hash;
-    uint32_t launch[8];
-    char names[16];
-    Elf64_Shdr sections[2];
-  } fake_t;
-  fake_t *f = calloc(1, sizeof *f);
-  f->header = (Elf64_Ehdr){.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, 1, 0, 8},
-                           .e_machine = 190,
-                           .e_flags = 0x06005a04, // as CUDA 13 writes for sm_90a
-                           .e_shoff = offsetof(fake_t, sections),
-                           .e_shentsize = sizeof(Elf64_Shdr),
-                           .e_shnum = 2,
-                           .e_shstrndx = 1};
-  strcpy(f->marker, "fake globals");
-  f->hash = old_hash;
-  memcpy(f->launch, old_launch, sizeof f->launch);
-  f->sections[1] = (Elf64_Shdr){
-      .sh_type = SHT_STRTAB, .sh_offset = offsetof(fake_t, names), .sh_size = sizeof f->names};
-  return (bytes_t){.at = (char *)f, .count = sizeof *f};
-}
-
-static bytes_t read_file(const char *path) {
-  if (strcmp(path, "fake") == 0) return make_fake();
-  FILE *file = fopen(path, "rb");
-  bytes_t bytes = {.at = malloc(1 << 20)};
-  if (file == NULL || bytes.at == NULL) exit(2);
-  bytes.count = fread(bytes.at, 1, 1 << 20, file);
-  fclose(file);
-  return bytes;
-}
-
-// Overwrites the only place that holds `old`.
-static void patch(bytes_t bytes, const void *old, const void *new, size_t size) {
-  for (size_t i = 0; i + size <= bytes.count; i++)
-    if (memcmp(bytes.at + i, old, size) == 0) {
-      memcpy(bytes.at + i, new, size);
-      return;
-    }
-  puts("contract.cubin lacks a value to patch");
-  exit(2);
-}
-
-// Appends section names, the table and a section header table of one more section.
-static bytes_t attach(bytes_t cubin, const gpuos_table_t *table) {
-  static const char name[16] = ".gpuos.sched";
-  Elf64_Ehdr h;
-  memcpy(&h, cubin.at, sizeof h);
-  Elf64_Shdr sections[64] = {{0}};
-  memcpy(sections, cubin.at + h.e_shoff, h.e_shnum * sizeof sections[0]);
-  Elf64_Shdr *names = &sections[h.e_shstrndx], *added = &sections[h.e_shnum];
-  size_t at = (cubin.count + 15) & ~(size_t)15, names_bytes = names->sh_size;
-  bytes_t out = {.at = calloc(1, at + names_bytes + 64 + table->bytes + sizeof sections)};
-  memcpy(out.at, cubin.at, cubin.count);
-  memcpy(out.at + at, cubin.at + names->sh_offset, names_bytes);
-  memcpy(out.at + at + names_bytes, name, sizeof name);
-  *added = (Elf64_Shdr){.sh_name = (Elf64_Word)names_bytes, .sh_type = SHT_PROGBITS};
-  *names = (Elf64_Shdr){.sh_name = names->sh_name,
-                        .sh_type = SHT_STRTAB,
-                        .sh_offset = at,
-                        .sh_size = names_bytes + sizeof name,
-                        .sh_addralign = 1};
-  added->sh_offset = at = (at + names_bytes + sizeof name + 15) & ~(size_t)15;
-  added->sh_size = table->bytes;
-  added->sh_addralign = 16;
-  memcpy(out.at + at, table, table->bytes);
-  h.e_shnum++;
-  h.e_shoff = at + table->bytes;
-  memcpy(out.at + h.e_shoff, sections, h.e_shnum * sizeof sections[0]);
-  memcpy(out.at, &h, sizeof h);
-  out.count = h.e_shoff + h.e_shnum * sizeof sections[0];
-  return out;
-}
-
-typedef struct variant {
-  uint32_t threads, smem_bytes, ctas_per_sm, cluster;
-  uint64_t hash_xor;
-} variant_t;
-static const variant_t good = {64, 4096, 1, 1, 0};
-
-static uint32_t l2_keep_bytes; // that the next kernels ask for
-
-static bytes_t make_artefact(const char *path, variant_t v) {
-  const uint32_t launch[8] = {v.threads, v.smem_bytes, v.ctas_per_sm, v.cluster, 0, l2_keep_bytes};
-  bytes_t cubin = read_file(path);
-  gpuos_table_t *table = gos_model_scale(COUNT);
-  table->arch = 90;
-  gos_tables_seal(table);
-  uint64_t hash = table->hash ^ v.hash_xor;
-  patch(cubin, &old_hash, &hash, sizeof hash);
-  patch(cubin, old_launch, launch, sizeof launch);
-  bytes_t artefact = attach(cubin, table);
-  free(cubin.at);
-  free(table);
-  return artefact;
-}
+static const variant_t good = {64, 4096, 1, 1, 0, 0};
 
 static gpuos_status_t load(const char *path, variant_t v, gpuos_program_t **out_program) {
   bytes_t artefact = make_artefact(path, v);
@@ -604,7 +495,7 @@ static void take_backs(const char *path, gpuos_program_t *program) {
   tells_when_free(program);
   puts("takes half of the SMs back in rounds, while steps are queued");
   rounds(path, good, SLOW);
-  rounds(path, (variant_t){64, 4096, 1, 2, 0}, PARK);
+  rounds(path, (variant_t){64, 4096, 1, 2, 0, 0}, PARK);
   puts("benches take-backs");
   bench(path);
 }
@@ -673,16 +564,16 @@ static void one_shots(const char *path) {
 static void refusals(const char *path) {
   gpuos_program_t *program;
   puts("refuses another table's device code");
-  CHECK(load(path, (variant_t){64, 4096, 1, 1, 1}, &program) == GPUOS_BAD_ARTEFACT);
+  CHECK(load(path, (variant_t){64, 4096, 1, 1, 1, 0}, &program) == GPUOS_BAD_ARTEFACT);
   SAYS("is not the one the device code was built for");
   puts("refuses what cannot be resident");
-  CHECK(load(path, (variant_t){1024, 4096, 32, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
+  CHECK(load(path, (variant_t){1024, 4096, 32, 1, 0, 0}, &program) == GPUOS_NOT_RESIDENT);
   SAYS("workers"); // 9 SMs x 32 are more than 256
-  CHECK(load(path, (variant_t){1024, 300000, 1, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
+  CHECK(load(path, (variant_t){1024, 300000, 1, 1, 0, 0}, &program) == GPUOS_NOT_RESIDENT);
   SAYS("300000 bytes of shared memory");
   puts("refuses an odd launch");
-  CHECK(load(path, (variant_t){33, 0, 1, 1, 0}, &program) == GPUOS_BAD_ARTEFACT);
-  CHECK(load(path, (variant_t){64, 0, 1, 3, 0}, &program) == GPUOS_BAD_ARTEFACT);
+  CHECK(load(path, (variant_t){33, 0, 1, 1, 0, 0}, &program) == GPUOS_BAD_ARTEFACT);
+  CHECK(load(path, (variant_t){64, 0, 1, 3, 0, 0}, &program) == GPUOS_BAD_ARTEFACT);
   SAYS("clusters of 3");
   puts("refuses a bare table");
   gpuos_table_t *table = gos_model_scale(COUNT);
@@ -708,15 +599,15 @@ static void few_sms(const char *path) {
       .kind = GPUOS_DEVICE_CUDA, .sm_count = 5, .wait_limit_us = 100000};
   CHECK(gpuos_device_open(&options, &device) == GPUOS_OK);
   gpuos_program_t *program;
-  CHECK(load(path, (variant_t){1024, 4096, 4, 1, 0}, &program) == GPUOS_NOT_RESIDENT);
+  CHECK(load(path, (variant_t){1024, 4096, 4, 1, 0, 0}, &program) == GPUOS_NOT_RESIDENT);
   SAYS("4 CTAs an SM of 1024 threads");
   printf("  %s\n", gpuos_device_error(device));
   puts("runs on five SMs, two CTAs each, beside another program");
-  CHECK(load(path, (variant_t){64, 65536, 2, 1, 0}, &program) == GPUOS_OK);
+  CHECK(load(path, (variant_t){64, 65536, 2, 1, 0, 0}, &program) == GPUOS_OK);
   if (program != NULL) steps(program);
   gpuos_program_destroy(program);
   puts("runs on four of five SMs in clusters of two, which are lent together");
-  CHECK(load(path, (variant_t){64, 4096, 1, 2, 0}, &program) == GPUOS_OK);
+  CHECK(load(path, (variant_t){64, 4096, 1, 2, 0, 0}, &program) == GPUOS_OK);
   if (program == NULL) return;
   gpuos_sm_info_t info;
   CHECK(gpuos_program_sm_group(program) == 2);
@@ -805,13 +696,36 @@ static size_t set_aside_bytes(void) {
 
 static void sets_aside(const char *path) {
   const uint32_t asked_bytes[] = {16 << 20, 1 << 20, 0};
-  printf("sets part of L2 aside\n");
+  puts("sets part of L2 aside");
   CHECK(set_aside_bytes() < asked_bytes[0]);
   for (int i = 0; i < 3; i++) {
+    variant_t variant = good;
     gpuos_program_t *program;
-    l2_keep_bytes = asked_bytes[i];
-    CHECK(load(path, good, &program) == GPUOS_OK);
+    variant.l2_keep_bytes = asked_bytes[i];
+    CHECK(load(path, variant, &program) == GPUOS_OK);
     CHECK(set_aside_bytes() >= asked_bytes[0]);
+    gpuos_program_destroy(program);
+  }
+}
+
+// How often it was asked to; a real driver does not tell: 0.
+static uint32_t resets(void) {
+  void *count = dlsym(((gos_cuda_t *)device->state)->cu.library, "fake_l2_resets");
+  return count == NULL ? 0 : gos_load(count);
+}
+
+static void lets_lines_go(const char *path) {
+  puts("resets the lines that L2 keeps when its kernel was told to leave");
+  for (uint32_t asked_bytes = 0; asked_bytes <= 1 << 20; asked_bytes += 1 << 20) {
+    variant_t variant = good;
+    gpuos_program_t *program;
+    variant.l2_keep_bytes = asked_bytes;
+    CHECK(load(path, variant, &program) == GPUOS_OK);
+    step_is_right(program);
+    uint32_t before = resets();
+    CHECK(gpuos_quiesce(program, 10 * second_ns) == GPUOS_OK);
+    bool some = resets() != before, wanted = asked_bytes != 0 && strcmp(path, "fake") == 0;
+    CHECK(some == wanted);
     gpuos_program_destroy(program);
   }
 }
@@ -831,6 +745,7 @@ static void all(const char *path) {
   makes_way(path, program);
   refusals(path);
   sets_aside(path);
+  lets_lines_go(path);
   few_sms(path);
   traces(path);
   one_shots(path);
