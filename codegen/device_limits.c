@@ -7,7 +7,6 @@ enum {
   LEAST_ARCH = 80,  // cp.async, bf16 mma
   ROW_BYTES = 128,  // device/matmul_warp.cuh: of k in a block
   WARPS = 8,        // device/unit.cuh
-  STATIC_SMEM = 3072,
 };
 
 static bool refuse(const gos_plan_t *plan, const gos_op_t *op, const char *why,
@@ -44,9 +43,9 @@ static uint32_t matmul_smem(const gos_op_t *op, uint32_t m, uint32_t n, uint32_t
   const gpuos_operand_t *norm = gos_op_find(op, GPUOS_AS_NORM);
   gos_matmul_elems(op, &x, &w);
   uint32_t stage = rows * ROW_BYTES * blocks;
-  if (!norm) return 2 * stage + STATIC_SMEM;
+  if (!norm) return 2 * stage;
   uint32_t weights = ROW_BYTES * blocks / gpuos_dtype_bytes(x) * gpuos_dtype_bytes(norm->dtype);
-  return 2 * (stage + weights) + m * (WARPS + 1) * (uint32_t)sizeof(float) + STATIC_SMEM;
+  return 2 * (stage + weights) + m * (WARPS + 1) * (uint32_t)sizeof(float);
 }
 
 static bool matmul_fits(const gos_plan_t *plan, const gos_op_t *op) {
@@ -56,13 +55,13 @@ static bool matmul_fits(const gos_plan_t *plan, const gos_op_t *op) {
   if (gos_op_find(op, GPUOS_AS_X)->dtype == GPUOS_I32 ||
       gos_op_find(op, GPUOS_AS_W0)->dtype == GPUOS_I32)
     return refuse(plan, op, "integer matrices are not multiplied", "cast them to a float first");
-  if (gos_op_wgmma_tiled(plan->target, op)) return true; // tile knows its shapes
+  if (op->streams || gos_op_wgmma_tiled(plan->target, op)) return true; // tile knows their shapes
   if (m == 0 || n == 0 || count * m * n > MAX_ACCS)
     return refuse(plan, op,
                   gos_format(plan->ir->arena, "a tile of %u x %u x %u has too many accumulators",
                              count, o->tile[1], o->tile[2]),
                   "at most 128 x 256, and 16384 in all");
-  uint32_t smem = matmul_smem(op, m, n, count), room = plan->target->smem_bytes;
+  uint32_t smem = matmul_smem(op, m, n, count), room = gos_plan_smem(plan).plain_bytes;
   if (smem > room)
     return refuse(plan, op,
                   gos_format(plan->ir->arena, "a tile of %u x %u takes %u bytes of shared memory",

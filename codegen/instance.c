@@ -249,6 +249,20 @@ static void add_matmul_wgmma(gos_text_t *text, const gos_op_t *op) {
   add_expression(text, op);
 }
 
+static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
+  add_operand(text, op, GPUOS_AS_X, "x");
+  add_operand(text, op, GPUOS_AS_W0, "w0");
+  add_operand(text, op, GPUOS_AS_W1, "w1");
+  add_operand(text, op, GPUOS_AS_NORM, "norm");
+  add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_inputs(text, op);
+  add_constants(text, "M = %u, K = %u, TILE_N = %u", op->op.extent[1], op->op.extent[3],
+                op->op.tile[2]);
+  add_constants(text, "ROWS = %u, ELEM = %s", gos_stream_rows(op->op.extent[1]),
+                dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
+  add_expression(text, op);
+}
+
 static void add_matmul(gos_text_t *text, const gos_op_t *op) {
   uint32_t x, w;
   gos_matmul_elems(op, &x, &w);
@@ -266,7 +280,10 @@ static void add_matmul(gos_text_t *text, const gos_op_t *op) {
     w_copy = "GPUOS_COPY_K";
   add_constants(text, "X_COPY = %s, W_COPY = %s", copy_of(op, GPUOS_AS_X, x, 1), w_copy);
   const gpuos_operand_t *norm = gos_op_find(op, GPUOS_AS_NORM);
-  if (norm) add_constants(text, "NORM_COPY = %s", copy_of(op, GPUOS_AS_NORM, norm->dtype, 1));
+  if (norm)
+    add_constants(text, "NORM_COPY = %s, NORMED = %s",
+                  copy_of(op, GPUOS_AS_NORM, norm->dtype, 1),
+                  dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
   add_constants(text, "STREAM = %d", gpuos_op_grid(&op->op, 1) == 1);
   add_run(text, pointwise_runs(op, 2));
   add_expression(text, op);
@@ -359,6 +376,7 @@ static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
 }
 
 const gos_device_kind_t gos_device_wgmma = {"matmul_wgmma", add_matmul_wgmma};
+const gos_device_kind_t gos_device_stream = {"matmul_stream", add_matmul_stream};
 const gos_device_kind_t gos_device_kinds[GPUOS_KIND_COUNT] = {
     [GPUOS_MATMUL] = {"matmul", add_matmul},
     [GPUOS_MAP] = {"map", add_map},

@@ -54,7 +54,8 @@ static void collect(source_t *source, uint32_t number) {
   const gos_op_t *op = &source->plan->ops.at[number];
   if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
   if (!has_tiles(op) || !runs(source, op)) return;
-  const gos_device_kind_t *kind = gos_op_wgmma_tiled(source->plan->target, op)
+  const gos_device_kind_t *kind = op->streams ? &gos_device_stream
+                                  : gos_op_wgmma_tiled(source->plan->target, op)
                                       ? &gos_device_wgmma
                                       : &gos_device_kinds[op->op.kind];
   gos_text_t text = {.arena = source->arena};
@@ -67,8 +68,11 @@ static void collect(source_t *source, uint32_t number) {
 static void add_includes(gos_text_t *text, const source_t *source) {
   gos_text_add(text, "// Written by gpuosc for %s (%s).\n\n", source->plan->target->name,
                source->plan->target->arch_name);
-  gos_text_add(text, "enum { GPUOS_SMEM_LIMIT = %u }; // bytes of one CTA\n\n",
-               source->plan->target->smem_bytes);
+  gos_smem_t smem = gos_plan_smem(source->plan);
+  gos_text_add(text,
+               "enum {\n  GPUOS_SMEM_LIMIT = %u, // bytes of one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
+               "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n};\n\n",
+               source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots);
   for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
     if (source->instances.at[i].number == 0)
       gos_text_add(text, "#include \"%s.cuh\"\n", source->instances.at[i].kind);
@@ -98,40 +102,62 @@ static void add_labels(gos_text_t *text, const instance_t *instance) {
 static bool is_wgmma(const instance_t *instance) {
   return !strcmp(instance->kind, gos_device_wgmma.name);
 }
+static bool is_stream(const instance_t *instance) {
+  return !strcmp(instance->kind, gos_device_stream.name);
+}
+static bool is_any(const instance_t *instance) { return (void)instance, true; }
 
-static bool has_wgmma(const source_t *source) {
-  bool has = false;
-  for (size_t i = 0; i < source->instances.count; i++) has |= is_wgmma(&source->instances.at[i]);
-  return has;
+static bool has(const source_t *source, bool (*is)(const instance_t *instance)) {
+  for (size_t i = 0; i < source->instances.count; i++)
+    if (is(&source->instances.at[i])) return true;
+  return false;
+}
+
+static const char *unit_name(const source_t *source, const instance_t *instance) {
+  return gos_format(source->arena, "gpuos_%s<%s_%u>", instance->kind, instance->kind,
+                    instance->number);
+}
+
+// "FUNCTION<unit, unit...>()" of the instances that are so.
+static const char *over_units(const source_t *source, const char *function,
+                              bool (*is)(const instance_t *instance)) {
+  gos_text_t text = {.arena = source->arena};
+  const char *comma = "";
+  gos_text_add(&text, "%s<", function);
+  for (size_t i = 0; i < source->instances.count; i++) {
+    if (!is(&source->instances.at[i])) continue;
+    gos_text_add(&text, "%s\n      %s", comma, unit_name(source, &source->instances.at[i]));
+    comma = ",";
+  }
+  gos_text_add(&text, ">()");
+  return text.at;
 }
 
 static void add_units(gos_text_t *text, const source_t *source) {
-  bool ring = has_wgmma(source);
-  gos_text_add(text, "  enum { CTAS = %d }; // of a cluster\n", ring ? 2 : 1);
-  gos_text_add(text, "  enum { SMEM_BYTES = gpuos_most_smem<");
-  for (size_t i = 0; i < source->instances.count; i++) {
-    const instance_t *instance = &source->instances.at[i];
-    gos_text_add(text, "%s\n      gpuos_%s<%s_%u>", i ? "," : "", instance->kind, instance->kind,
-                 instance->number);
-  }
-  gos_text_add(text, ">() };\n");
+  gos_text_add(text, "  enum { CTAS = %d }; // of a cluster\n", has(source, is_wgmma) ? 2 : 1);
+  gos_text_add(text, "  enum { UNIT_BYTES = %s };\n",
+               over_units(source, "gpuos_most_smem", is_any));
+  gos_text_add(text, "  enum { SUM_BYTES = %s };\n",
+               over_units(source, "gpuos_most_sums", is_stream));
+  gos_text_add(text, "  enum { SMEM_BYTES = %s };\n",
+               has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
 }
 
-// One member of the program: a switch over operators, in which wgmma units do `member`. The others
-// are run, or left out when `only_wgmma`.
-static void add_switch(gos_text_t *text, const source_t *source, const char *head, bool only_wgmma,
+// One member of the program: a switch over operators, in which units with a ring do `member`. The
+// others are run, or left out when `only_rings`.
+static void add_switch(gos_text_t *text, const source_t *source, const char *head, bool only_rings,
                        const char *member, const char *otherwise) {
   gos_text_add(text, "  %s {\n    switch (op) {\n", head);
   for (size_t i = 0; i < source->instances.count; i++) {
     const instance_t *instance = &source->instances.at[i];
-    if (only_wgmma && !is_wgmma(instance)) continue;
-    const char *unit = gos_format(source->arena, "gpuos_%s<%s_%u>", instance->kind, instance->kind,
-                                  instance->number);
+    bool stream = is_stream(instance), ring = stream || is_wgmma(instance);
+    if (only_rings && !ring) continue;
     add_labels(text, instance);
-    if (is_wgmma(instance))
+    const char *unit = unit_name(source, instance);
+    if (only_rings || is_wgmma(instance))
       gos_text_add(text, " return %s::%s;\n", unit, member);
     else
-      gos_text_add(text, " return gpuos_run<%s>(ctx);\n", unit);
+      gos_text_add(text, " return gpuos_run%s<%s>(ctx);\n", stream ? "_stream" : "", unit);
   }
   gos_text_add(text, "    default: return %s;\n    }\n  }\n", otherwise);
 }

@@ -49,15 +49,17 @@ static bool keeps_no_stack(const gos_plan_t *plan, const gos_resources_t *r) {
   return false;
 }
 
-// The largest declared footprint is what the kernel was found to take. Attention's is only a limit:
-// how it loads, and so what it keeps, is code generation's choice.
+// The largest declared footprint is what the kernel was found to take. Attention's is only a limit: how it
+// loads, and so what it keeps, is code generation's choice; and so is that of weights that stream, whose
+// ring has whole stages.
 static bool is_as_declared(const gos_plan_t *plan, const gos_resources_t *r) {
   uint32_t most = 0, smem = gos_resources_smem(r);
   bool limit = false;
   for (size_t i = 0; i < plan->ops.count; i++) {
     const gpuos_op_t *op = &plan->ops.at[i].op;
     if (op->footprint.smem_bytes <= most) continue;
-    most = op->footprint.smem_bytes, limit = op->kind == GPUOS_ATTENTION;
+    most = op->footprint.smem_bytes;
+    limit = op->kind == GPUOS_ATTENTION || plan->ops.at[i].streams;
   }
   if (!most || (smem <= most + DECLARED_SLACK && (limit || most <= smem + DECLARED_SLACK)))
     return true;

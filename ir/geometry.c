@@ -10,6 +10,11 @@ enum {
   PIECE_BYTES = 16, // the most a thread stores at once
   LEAST_ROWS = 64,  // below, most of a tile of 128 rows would be empty
   LEAST_COLS = 64,
+  // device/matmul_stream.cuh: a fragment has 16 rows of x; half of shared memory is left for weights.
+  STREAM_ROWS = 16,
+  STREAM_X_BYTES = 112 << 10,
+  STREAM_RUN = 8, // elements that x is loaded in
+  BULK_ARCH = 90, // bulk copies (PTX ISA, cp.async.bulk)
 };
 
 uint64_t gos_op_step(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
@@ -72,6 +77,48 @@ bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
   bool two = gos_op_find(op, GPUOS_AS_W1) != NULL;
   return gos_op_wgmma(target, op) && tile[1] == 128 && (tile[2] == 128 || (tile[2] == 256 && !two));
 }
+
+// ---- weights that stream ------------------------------------------------------------------------
+
+uint32_t gos_stream_rows(uint32_t x_rows) {
+  uint32_t rows = 1;
+  while (2 * rows < x_rows) rows *= 2;
+  return rows;
+}
+
+uint32_t gos_stream_x_bytes(uint32_t x_rows, uint64_t k) {
+  uint32_t segments = 8 / gos_stream_rows(x_rows), piece = segments * 64;
+  uint64_t row = (k * 2 + piece - 1) / piece * piece + (segments == 1 ? 64 : 0), bytes = x_rows * row;
+  return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
+}
+
+bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k) {
+  return target->arch >= BULK_ARCH && x_rows > 0 && x_rows <= STREAM_ROWS && k > 0 &&
+         k % STREAM_RUN == 0 && gos_stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
+}
+
+static bool streams_w(const gos_plan_t *plan, const gos_op_t *op, const gpuos_operand_t *w,
+                      uint8_t dtype) {
+  gpuos_role_t role = plan->buffers.at[w->buffer].role;
+  return w->dtype == dtype && (role == GPUOS_WEIGHT || role == GPUOS_INPUT) &&
+         gos_op_step(op, w, 3) == 1 && gos_op_step(op, w, 2) == op->op.extent[3] &&
+         w->offset_bytes % BULK_BYTES == 0;
+}
+
+bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op) {
+  if (op->op.kind != GPUOS_MATMUL || op->op.extent[0] != 1 || op->op.extent[2] == 0) return false;
+  if (!gos_streams_x(plan->target, op->op.extent[1], op->op.extent[3])) return false;
+  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X), *norm = gos_op_find(op, GPUOS_AS_NORM);
+  const gpuos_operand_t *w0 = gos_op_find(op, GPUOS_AS_W0), *w1 = gos_op_find(op, GPUOS_AS_W1);
+  if (w0->dtype != GPUOS_BF16 && w0->dtype != GPUOS_F16) return false;
+  bool format = x->dtype == w0->dtype || (norm && x->dtype == GPUOS_F32);
+  uint32_t run = STREAM_RUN * gpuos_dtype_bytes(x->dtype);
+  return format && streams_w(plan, op, w0, w0->dtype) && (!w1 || streams_w(plan, op, w1, w0->dtype)) &&
+         gos_op_step(op, x, 3) == 1 && gos_op_aligned(op, x, 3, run < 16 ? run : 16) &&
+         (!norm || (norm->stride[3] == 1 && norm->offset_bytes % 16 == 0));
+}
+
+// ---- panels -------------------------------------------------------------------------------------
 
 static uint64_t panel_bytes(const gos_op_t *op) {
   const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X);

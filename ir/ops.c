@@ -43,7 +43,7 @@ const gos_op_spec_t gos_op_specs[] = {
       OUT("[..., M, N]"),
       DTYPE("of out; default x's, bf16 for 8-bit x"),
       IN("w1", GOS_INTERNAL, "second weight of a fused pair, as w"),
-      IN("norm", GOS_INTERNAL, "[K]; x is normalised first, rounded to its own type"),
+      IN("norm", GOS_INTERNAL, "[K]; x is normalised first, rounded to w's type"),
       {"extra", GOS_IN_LIST, GOS_INTERNAL, NULL, NULL, "inputs of the epilogue, broadcast to out"},
       {"eps", GOS_FLOAT, GOS_INTERNAL, "0.0", NULL, "of the folded rmsnorm"},
       BODY(GOS_INTERNAL, "epilogue: accumulators, then extras, to out")}},

@@ -15,6 +15,19 @@ uint64_t gos_op_tiles(const gpuos_op_t *op) {
   return tiles;
 }
 
+// A cluster's ring leaves room for two slots only. Where weights stream, six are as many tiles as the
+// ring holds and a few more, so that the scheduler is always ahead; it takes most of shared memory.
+gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
+  enum { CLUSTER_BYTES = 3072, BYTES = 9216, BESIDE_STREAM_BYTES = 64 << 10 };
+  gos_smem_t smem = {6, BYTES, plan->target->smem_bytes - BYTES};
+  for (size_t i = 0; i < plan->ops.count; i++) {
+    if (plan->ops.at[i].streams) smem.plain_bytes = BESIDE_STREAM_BYTES;
+    if (gos_op_wgmma_tiled(plan->target, &plan->ops.at[i]))
+      return (gos_smem_t){2, CLUSTER_BYTES, plan->target->smem_bytes - CLUSTER_BYTES};
+  }
+  return smem;
+}
+
 static void print_dims(const char *what, const uint32_t *dims, FILE *out) {
   fprintf(out, " %s=[%u, %u, %u, %u]", what, dims[0], dims[1], dims[2], dims[3]);
 }

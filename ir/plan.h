@@ -35,6 +35,7 @@ typedef struct gos_op {
   gpuos_code_t *code;
   const char *name; // "q_proj", for messages and reports
   gos_loc_t at;
+  bool streams; // a matmul whose weights stream through the CTA: gos_op_streams. tile decides it
   bool keeps_x; // device code asks L2 to keep x while columns go by. schedule decides it
   uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
   // Ticket order of the grid's cells; NULL: row-major. schedule decides it
@@ -66,6 +67,14 @@ typedef struct gos_plan {
 const gpuos_operand_t *gos_op_find(const gos_op_t *op, gpuos_as_t as); // first such, NULL if none
 uint64_t gos_op_tiles(const gpuos_op_t *op);                           // cells of its grid
 
+// What shared memory a kernel for this plan has: device/unit.cuh.
+typedef struct gos_smem {
+  uint32_t slots;        // tiles on their way through a CTA
+  uint32_t kernel_bytes; // the kernel's own, at most
+  uint32_t plain_bytes;  // that a unit without a ring of its own may take
+} gos_smem_t;
+gos_smem_t gos_plan_smem(const gos_plan_t *plan);
+
 // ---- geometry.c: how operands lie ---------------------------------------------------------------
 
 // Elements that iteration dimension `dim` moves x by.
@@ -78,6 +87,14 @@ bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, 
 bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op);
 // The same, once it is tiled: in a shape that device/matmul_wgmma.cuh is written for.
 bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op);
+// A matmul of few rows whose weights, which nothing writes, lie in memory one row after another, so that
+// device/matmul_stream.cuh can take them as they come; and what that code does with it: rows of w that
+// are multiplied together, bytes of x in shared memory.
+bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op);
+uint32_t gos_stream_rows(uint32_t x_rows);
+uint32_t gos_stream_x_bytes(uint32_t x_rows, uint64_t k);
+// x of so many rows, 16-bit, can stay in shared memory while weights stream by, on such a chip.
+bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k);
 // Of a matmul: rows of tiles that are run together, column by column, so that their panels of x are
 // read once while those of w go by; and whether it pays to ask L2 to keep the panels.
 uint32_t gos_op_panels(const gos_target_t *target, const gos_op_t *op);

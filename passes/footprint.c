@@ -70,7 +70,6 @@ static uint32_t clamp(double bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (
 // ---- shared memory: as codegen/device lays it out; codegen/resources.c reads it back ------------
 
 enum {
-  CTA_BYTES = 3072,                            // device/unit.cuh: the kernel's own
   WGMMA_BYTES = 4 * 48 * 1024 + 2 * 16 * 1024, // device/ring.cuh: stages, results
   REDUCE_BYTES = 64,                           // device/reduce.cuh
   THREADS = 256,
@@ -95,7 +94,7 @@ static uint32_t ring_bytes(const gos_plan_t *plan, const gos_op_t *op) {
   uint32_t k_bytes = 128 * (rows <= 48 ? 4 : rows <= 128 ? 2 : 1), stage = rows * k_bytes;
   if (norm) stage += k_bytes / elem_bytes(op) * gpuos_dtype_bytes(norm->dtype);
   uint32_t sums = norm ? op->op.tile[1] * (THREADS / 32 + 1) * 4 : 0;
-  uint32_t stages = (plan->target->smem_bytes - CTA_BYTES - sums) / stage;
+  uint32_t stages = (gos_plan_smem(plan).plain_bytes - sums) / stage;
   return sums + stage * (stages < 8 ? stages : 8);
 }
 
@@ -114,15 +113,17 @@ static uint32_t attention_bytes(uint32_t head_dim, uint32_t group) {
 }
 
 static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
+  const uint32_t own = gos_plan_smem(plan).kernel_bytes;
+  if (op->streams) return plan->target->smem_bytes; // the ring takes what is left
   switch (op->op.kind) {
   case GPUOS_MATMUL:
-    return CTA_BYTES + (gos_op_wgmma_tiled(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
-  case GPUOS_ATTENTION: return CTA_BYTES + attention_bytes(op->op.params[2], op->op.params[3]);
-  case GPUOS_ROPE: return CTA_BYTES + 6 * gos_op_find(op, GPUOS_AS_X)->extent[3];
+    return own + (gos_op_wgmma_tiled(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
+  case GPUOS_ATTENTION: return own + attention_bytes(op->op.params[2], op->op.params[3]);
+  case GPUOS_ROPE: return own + 6 * gos_op_find(op, GPUOS_AS_X)->extent[3];
   case GPUOS_SOFTMAX:
   case GPUOS_RMSNORM:
-  case GPUOS_ARGMAX: return CTA_BYTES + REDUCE_BYTES;
-  default: return CTA_BYTES;
+  case GPUOS_ARGMAX: return own + REDUCE_BYTES;
+  default: return own;
   }
 }
 

@@ -212,12 +212,20 @@ static bool reads_once(MlirOperation op, MlirValue value) {
   return count == 1;
 }
 
+// Where x is wider than w: without the units whose weights stream, all of the product would be in fp32.
+static bool streams(const gos_plan_t *plan, MlirOperation matmul, int64_t rows, int64_t k) {
+  MlirValue w = gos_op_in(matmul, "w");
+  bool stored = mlirValueIsABlockArgument(w) && gos_op_bool(matmul, "transpose_w");
+  return stored && gos_streams_x(plan->target, (uint32_t)rows, (uint64_t)k);
+}
+
 static bool norm_folds(const gos_plan_t *plan, MlirOperation norm) {
   MlirValue out = mlirOperationGetResult(norm, 0), x = gos_op_in(norm, "x");
   gos_shape_t shape = gos_shape_of(out);
   int64_t rows = 1;
   for (int d = 0; d + 1 < shape.rank; d++) rows *= shape.dim[d];
-  if (rows > MAX_NORM_ROWS || shape.dtype != gos_shape_of(x).dtype) return false;
+  gpuos_dtype_t from = gos_shape_of(x).dtype;
+  if (rows > MAX_NORM_ROWS || (from != shape.dtype && from != GPUOS_F32)) return false;
   if (!norm_fits(plan, rows, shape.dim[shape.rank - 1], shape.dtype)) return false;
   for (MlirOpOperand use = mlirValueGetFirstUse(out); !mlirOpOperandIsNull(use);
        use = mlirOpOperandGetNextUse(use)) {
@@ -227,6 +235,9 @@ static bool norm_folds(const gos_plan_t *plan, MlirOperation norm) {
     if (!mlirValueEqual(gos_op_in(user, "x"), out) || !reads_once(user, out) ||
         !mlirValueIsNull(gos_op_in(user, "norm")))
       return false;
+    // The device code multiplies x in w's format: it normalises to that.
+    if (gos_shape_of(gos_op_in(user, "w")).dtype != shape.dtype) return false;
+    if (from != shape.dtype && !streams(plan, user, rows, shape.dim[shape.rank - 1])) return false;
   }
   return gos_value_uses(out) > 0;
 }

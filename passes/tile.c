@@ -15,6 +15,11 @@ enum {
   WGMMA_ROWS = 128,         // of a tile, device/matmul_wgmma.cuh
   WGMMA_ACCUMULATORS = 32768,
   MIN_SPLIT = 256, // positions; below, a combine costs more than it brings
+  // Of weights that stream: enough for a ticket's way to be hidden, but the last tile of an operator
+  // keeps all SMs waiting for it.
+  STREAM_BYTES = 64 << 10,
+  STREAM_LEAST_BYTES = 32 << 10,
+  STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -74,7 +79,31 @@ static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
   return best_fits;
 }
 
+// Rows of weights of a tile: a power of two.
+static uint32_t stream_rows(const gos_plan_t *plan, const gos_op_t *op) {
+  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1, rows = gos_stream_rows(op->op.extent[1]);
+  uint64_t row_bytes = 2ull * weights * op->op.extent[3];
+  uint64_t all = op->op.extent[2], results = (uint64_t)weights * op->op.extent[1];
+  while (2 * rows * row_bytes <= STREAM_BYTES && 2 * rows * results <= STREAM_RESULTS &&
+         rows < all &&
+         (2 * rows * row_bytes <= STREAM_LEAST_BYTES ||
+          all / (2 * rows) >= 2 * plan->target->sm_count))
+    rows *= 2;
+  return rows;
+}
+
+static void tile_stream(const gos_plan_t *plan, gos_op_t *op) {
+  op->op.tile[0] = 1, op->op.tile[1] = op->op.extent[1];
+  op->op.tile[2] = stream_rows(plan, op);
+  op->op.tile[3] = op->op.slice = op->op.extent[3];
+  op->op.park_bytes = 0;
+}
+
 static void tile_matmul(const gos_plan_t *plan, gos_op_t *op) {
+  if (op->streams) {
+    tile_stream(plan, op);
+    return;
+  }
   if (!gos_op_wgmma(plan->target, op) || !shape_matmul(plan, op, true))
     shape_matmul(plan, op, false); // smaller ones
   uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
@@ -198,7 +227,18 @@ void gos_tile_op(const gos_plan_t *plan, gos_op_t *op) {
   if (op->op.kind != GPUOS_MATMUL) op->op.slice = 0;
 }
 
+// Units of wgmma share their copies with another SM and take all shared memory; beside them nothing
+// streams.
+static void choose_streams(gos_plan_t *plan) {
+  bool wgmma = false;
+  for (size_t i = 0; i < plan->ops.count; i++)
+    wgmma |= gos_op_wgmma(plan->target, &plan->ops.at[i]);
+  for (size_t i = 0; i < plan->ops.count; i++)
+    plan->ops.at[i].streams = !wgmma && gos_op_streams(plan, &plan->ops.at[i]);
+}
+
 bool gos_pass_tile(gos_plan_t *plan) {
+  choose_streams(plan);
   gos_plan_t old = *plan; // operators are copied over, since attention may become two
   memset(&plan->ops, 0, sizeof plan->ops);
   for (size_t g = 0; g < plan->graphs.count; g++) {

@@ -142,7 +142,7 @@ static void load_row(const slice_t *s, uint32_t batch, uint32_t m, float *out) {
   gos_load_f32(s->x.dtype, source, s->x_step_k, s->k_count, row);
   if (s->norm.x != NULL) {
     gos_normalise(row, s->k_count, gos_param_f32(s->unit->op, 0), s->x.dtype, &s->norm);
-    gos_round_f32(s->x.dtype, s->k_count, row);
+    gos_round_f32(s->w[0].dtype, s->k_count, row);
   }
   for (size_t k = s->k_count; k < s->pitch; k++) row[k] = 0;
   if (s->paired) pair_lanes(row, s->pitch, out);

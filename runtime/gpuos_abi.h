@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 3,
+  GPUOS_ABI_VERSION = 4,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -93,7 +93,7 @@ typedef enum gpuos_role {
 typedef enum gpuos_kind {
   // [batch, m, n, k] acc_j = sum_k X[b,m,k] W_j[b,n,k], j = 0 or 0..1; OUT[b,m,n] = code(acc,
   // EXTRA[b,m,n]...). With NORM[k]: X is first divided by its row's root mean square, rounded to
-  // X's dtype, multiplied by NORM, rounded again; k is then not sliced. params: 0 = f32 eps.
+  // X's dtype, multiplied by NORM, rounded to W_0's; k is then not sliced. params: 0 = f32 eps.
   GPUOS_MATMUL,
   // [d0, d1, d2, d3] OUT[d] = code(EXTRA[d]...): pointwise, casts, copies, transposes, quantise,
   // dequantise.

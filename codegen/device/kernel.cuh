@@ -1,7 +1,7 @@
 // kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four agent warps.
 //
-//   scheduler  takes tiles in ticket order and waits until each may start (take.cuh, schedule.cuh)
-//   loader     fills the ring for the tiles that want it (ring.cuh)
+//   scheduler  takes tiles in ticket order (take.cuh, schedule.cuh)
+//   loader     fills the ring for the tiles that want it (ring.cuh, stream.cuh)
 //   workers    run the tiles' units
 //   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
 //   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
@@ -9,11 +9,15 @@
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
 // the loader or in a worker is one in which nothing is loaded or multiplied.
 //
+// What a tile waits for, the scheduler waits for where CTAs form clusters, whose units re-use what they
+// load; and otherwise the workers, so that loads run ahead of it.
+//
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
 #include "relay.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
+#include "stream.cuh"
 #include "watch.cuh"
 
 enum {
@@ -57,21 +61,36 @@ template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader,
   return gpuos_wait_loader(cta, &cta.slot_empty[turn % GPUOS_SLOTS], turn / GPUOS_SLOTS & 1);
 }
 
-template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, char *smem) {
-  gpuos_loader loader = {};
+// Of a cluster's CTA.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader) {
   bool ring_before = true; // the shared memory was the ring's in the tile before
-  loader.cta = &cta, loader.smem = smem;
-  for (uint32_t turn = 0; gpuos_await_tile(cta, turn); turn++) {
-    loader.slot = &cta.slots[turn % GPUOS_SLOTS];
+  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
+    loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
     loader.wanted = false;
-    if constexpr (PROGRAM::CTAS == 2) {
-      const bool bulk = PROGRAM::bulk(loader.slot->tile.op);
-      if (bulk && !ring_before && !gpuos_await_memory(loader, turn)) break;
-      if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
-      ring_before = bulk;
-    }
+    const bool bulk = PROGRAM::bulk(loader.slot->tile.op);
+    if (bulk && !ring_before && !gpuos_await_memory(loader, turn)) break;
+    if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
+    ring_before = bulk;
     gpuos_want_next(loader);
   }
+}
+
+// Of any other: the ring has its own memory.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &loader) {
+  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
+    loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
+    PROGRAM::load(loader, loader.slot->tile.op);
+    mbarrier_arrive(&loader.cta->slot_empty[turn % GPUOS_SLOTS]);
+  }
+}
+
+template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, char *smem) {
+  gpuos_loader loader = {};
+  loader.cta = &cta, loader.smem = smem;
+  if constexpr (PROGRAM::CTAS == 2)
+    gpuos_fill_rings<PROGRAM>(loader);
+  else
+    gpuos_stream_tiles<PROGRAM>(loader);
   while (!ld_relaxed_shared(&cta.gone)) gpuos_hold_loader(cta);
 }
 
@@ -87,19 +106,16 @@ template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx)
   const bool done = gpuos_call<UNIT>(ctx);
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
+// The same of one whose weights stream, in which no warp waits for another.
+template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run_stream(const gpuos_ctx &ctx) {
+  return gpuos_call<UNIT>(ctx) ? GPUOS_HANDED_OVER : GPUOS_GIVEN_UP;
+}
 
-// The units of all operators. Without wgmma among them a function of its own: what the worker's loop
-// knows would not fit into the registers that a call preserves.
+// The units of all operators, where there is no wgmma among them: a function of its own, since what the
+// worker's loop knows would not fit into the registers that a call preserves.
 template <class PROGRAM> __device__ __noinline__ gpuos_outcome gpuos_dispatch(gpuos_ctx ctx) {
   gpuos_worker unused = {};
   return PROGRAM::run(ctx, unused, ctx.slot->tile.op);
-}
-template <class PROGRAM>
-GPUOS_DEVICE gpuos_outcome gpuos_run_tile(const gpuos_ctx &ctx, gpuos_worker &worker) {
-  if constexpr (PROGRAM::CTAS == 1)
-    return gpuos_dispatch<PROGRAM>(ctx);
-  else
-    return PROGRAM::run(ctx, worker, ctx.slot->tile.op);
 }
 
 // A unit that loads by itself: not in a pause. False: give it up.
@@ -122,7 +138,8 @@ GPUOS_DEVICE bool gpuos_next_tile(gpuos_cta &cta, uint32_t turn) {
   return gpuos_wait_worker(cta, &cta.slot_full[turn % GPUOS_SLOTS], turn / GPUOS_SLOTS & 1);
 }
 
-template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
+// Of a cluster's CTA.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta, char *smem) {
   gpuos_worker worker = {};
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
@@ -131,12 +148,38 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
     const bool enter = !plain || gpuos_enter_plain(ctx);
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
-    const gpuos_outcome outcome = enter ? gpuos_run_tile<PROGRAM>(ctx, worker) : GPUOS_GIVEN_UP;
+    const gpuos_outcome outcome =
+        enter ? PROGRAM::run(ctx, worker, slot.tile.op) : GPUOS_GIVEN_UP;
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
-    if constexpr (PROGRAM::CTAS == 2)
-      if (plain) fence_proxy_async_shared(); // the ring comes next
+    if (plain) fence_proxy_async_shared(); // the ring comes next
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }
+}
+
+// Of any other: waits for what the tile reads. A tile whose weights stream signals itself; its unit is
+// measured by the first warp.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
+  for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
+    gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
+    const gpuos_ctx ctx = {&cta, &slot, smem};
+    const bool plain = !PROGRAM::bulk(slot.tile.op);
+    bool enter = gpuos_await_inputs(ctx);
+    if (plain) enter = enter && gpuos_enter_plain(ctx);
+    if (plain && gpuos_lane0()) cta.flow[gpuos_warp()].x = 0; // the unit uses its place
+    if (gpuos_thread() == 0) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+    if (gpuos_thread() == 0) gpuos_begin_unit(cta);
+    const gpuos_outcome outcome = enter ? gpuos_dispatch<PROGRAM>(ctx) : GPUOS_GIVEN_UP;
+    if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
+    __syncwarp();
+    mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
+  }
+}
+
+template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
+  if constexpr (PROGRAM::CTAS == 2)
+    gpuos_run_ready_tiles<PROGRAM>(cta, smem);
+  else
+    gpuos_run_tiles<PROGRAM>(cta, smem);
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------
@@ -148,9 +191,13 @@ template <int CTAS> GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 32);
-    mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS);
+    mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS + (CTAS == 1)); // there the loader as well
   }
   mbarrier_init(&cta.want, 1);
+  for (int s = 0; s < GPUOS_MOST_STREAM_STAGES; s++) {
+    mbarrier_init(&cta.stream_full[s], 1);
+    mbarrier_init(&cta.stream_empty[s], GPUOS_WARPS);
+  }
   if constexpr (CTAS == 1) return;
   mbarrier_init(&cta.peer_ready, 1);
   for (int c = 0; c < GPUOS_CHANNELS; c++) {
@@ -179,7 +226,8 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, ui
   cta.worker_held = cta.worker_loads = 0;
   cta.held_total_ns = 0;
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
-  cta.slots[0].tile.op = cta.slots[1].tile.op = GPUOS_NONE;
+  for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE, cta.finished[s] = 0;
+  for (int w = 0; w < GPUOS_WARPS; w++) cta.flow[w] = {~0ull, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
@@ -203,14 +251,24 @@ template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
   return most;
 }
 
-// PROGRAM is the generated struct: CTAS of a cluster, 2 when there are wgmma units; run and load, of a
-// tile of operator number `op`; bulk(op), whether the loader fills the ring for it.
+// Bytes of partial sums that a slot has room for.
+template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
+  const uint32_t all[] = {0, (uint32_t)UNITS::SUM_BYTES...};
+  uint32_t most = 0;
+  for (uint32_t bytes : all) most = bytes > most ? bytes : most;
+  return most;
+}
+
+// PROGRAM is the generated struct: CTAS of a cluster, 2 when there are wgmma units; UNIT_BYTES, shared
+// memory that a unit takes, SUM_BYTES, that of a slot's partial sums; run and load, of a tile of
+// operator number `op`; bulk(op), whether the loader fills a ring for it.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
   __shared__ gpuos_cta cta;
   if (gpuos_thread() == 0) {
     gpuos_open(cta, args, PROGRAM::CTAS);
     gpuos_open_barriers<PROGRAM::CTAS>(cta);
+    if constexpr (PROGRAM::CTAS == 1) cta.layout = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
   }
   __syncthreads();
   if constexpr (PROGRAM::CTAS == 2) barrier_cluster();

@@ -5,7 +5,8 @@
 // slices without a break: a slice ends at a yield point anyway.
 //
 // U, the generated instantiation, has operands x, w0, w1, norm, out, inputs; TILE_M, TILE_N; X_ELEM
-// and W_ELEM, the formats in shared memory; X_COPY, W_COPY, NORM_COPY (gpuos_copy); RUN, elements
+// and W_ELEM, the formats in shared memory; X_COPY, W_COPY, NORM_COPY (gpuos_copy);
+// NORMED, the format that a normalised X is rounded to; RUN, elements
 // of n that the epilogue loads and stores at once; STREAM, W is read once;
 // of(acc, in), the expression.
 #pragma once
@@ -50,7 +51,7 @@ template <class U> struct gpuos_matmul {
     NORM_BYTES = norm::PRESENT ? STEP_K * norm::BYTES : 0,
     STAGE_BYTES = X_BYTES + COUNT * W_BYTES + NORM_BYTES,
     SCALE_BYTES = norm::PRESENT ? U::TILE_M * (GPUOS_WARPS + 1) * 4 : 0,
-    ROOM = GPUOS_SMEM_LIMIT - GPUOS_STATIC_SMEM - SCALE_BYTES,
+    ROOM = GPUOS_PLAIN_SMEM - SCALE_BYTES,
     STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8,
   };
   static_assert(STAGES >= 2, "a matmul tile does not fit in shared memory twice");
@@ -63,7 +64,7 @@ template <class U> struct gpuos_matmul {
     RING_BYTES = STAGES * STAGE_BYTES,
     SMEM_BYTES = SCALE_BYTES + (RING_BYTES > PANEL_BYTES ? RING_BYTES : PANEL_BYTES),
   };
-  static_assert(SMEM_BYTES <= GPUOS_SMEM_LIMIT - GPUOS_STATIC_SMEM, "the epilogue's panel");
+  static_assert(SMEM_BYTES <= GPUOS_PLAIN_SMEM, "the epilogue's panel");
 
   // One batch of the tile.
   struct place {
@@ -249,7 +250,7 @@ template <class U> struct gpuos_matmul {
       for (int e = 0; e < PER_WORD; e++) {
         float weight = gpuos_widen<norm::DTYPE>(gpuos_load_shared<norm::DTYPE>(norms, k + e));
         values[e] =
-            gpuos_round<x::DTYPE>(gpuos_round<x::DTYPE>(values[e] * scales(ctx)[row]) * weight);
+            gpuos_round<U::NORMED>(gpuos_round<x::DTYPE>(values[e] * scales(ctx)[row]) * weight);
       }
       *at = gpuos_format<U::X_ELEM>::narrow(values);
     }

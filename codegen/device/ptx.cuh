@@ -348,6 +348,16 @@ template <int PENDING> GPUOS_DEVICE void cp_async_wait_group() {
 
 // ---- bulk copies (sm_90) ------------------------------------------------------------------------
 
+// Contiguous bytes into shared memory, which the mbarrier counts; L2 treats the lines as the policy
+// says.
+GPUOS_DEVICE void cp_async_bulk_hint(uint32_t to, uint64_t from, uint32_t bytes, uint32_t barrier,
+                                     uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+               : "memory");
+}
+
 // A box of a tensor map at (x, y, z) into shared memory; the mbarrier counts its bytes.
 GPUOS_DEVICE void cp_async_bulk_tensor_load(uint32_t to, uint64_t map, uint32_t barrier, uint32_t x,
                                             uint32_t y, uint32_t z) {

@@ -46,6 +46,7 @@ struct gpuos_loader {
   gpuos_slot *slot;
   char *smem;
   gpuos_ring ring;
+  gpuos_stream_at stream;
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
   uint32_t peer_readies; // seen

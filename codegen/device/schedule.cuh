@@ -25,11 +25,11 @@ struct gpuos_next {
 };
 
 struct gpuos_scheduler {
-  uint32_t turn;              // slots filled so far
-  uint32_t uses[GPUOS_SLOTS]; // of each
-  uint64_t met;               // the wait list that was last over
-  uint32_t signalled;         // tiles that the workers have handed over
+  uint32_t turn;      // slots filled so far
+  uint64_t met;       // the wait list that was last over
+  uint32_t signalled; // tiles that the workers have handed over
   gpuos_channels channels;
+  gpuos_ahead ahead;
   bool open;   // the leader's last ticket was a tile's
   bool paired; // its last tile was a pair's
 };
@@ -56,23 +56,31 @@ GPUOS_DEVICE gpuos_message gpuos_make_message(const gpuos_taken &mine, const gpu
            {mine.tile.index, 0, 0, 0}}};
 }
 
-// The leader, or the only CTA of its cluster. False: leave.
+// A CTA by itself. False: leave.
+GPUOS_DEVICE bool gpuos_take_one(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
+  gpuos_taken taken = gpuos_take_nothing();
+  bool ok = true;
+  if (gpuos_lane0()) ok = gpuos_draw_one(cta, s.open, s.ahead, s.turn, taken);
+  next.mine = gpuos_agree(taken);
+  return gpuos_agree(ok);
+}
+
+// The leader of a cluster. False: leave.
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
   gpuos_taken taken[2] = {gpuos_take_nothing(), gpuos_take_nothing()};
   bool ok = true;
   if (gpuos_lane0()) {
-    ok = gpuos_draw(cta, s.open, s.signalled, s.uses, taken);
+    ok = gpuos_draw_pair(cta, s.open, s.signalled, s.turn, taken);
     const gpuos_taken &mine = taken[0], &peer = taken[1];
     next.other = peer.tile.index;
     next.alike = peer.number != GPUOS_NONE && mine.tile.op == peer.tile.op &&
                  (mine.tile.signal == GPUOS_NONE) == (peer.tile.signal == GPUOS_NONE) &&
                  mine.slice == peer.slice && PROGRAM::bulk(mine.tile.op);
     next.paired = s.paired;
-    if constexpr (PROGRAM::CTAS == 2)
-      ok = ok && gpuos_send<GPUOS_TAKE_CHANNEL>(
-                     cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
-                     [&] { gpuos_signal_stored(cta, s.signalled); });
+    ok = ok && gpuos_send<GPUOS_TAKE_CHANNEL>(
+                   cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
+                   [&] { gpuos_signal_stored(cta, s.signalled); });
   }
   next.mine = gpuos_agree(taken[0]);
   next.other = __shfl_sync(0xffffffffu, next.other, 0);
@@ -80,9 +88,9 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
 }
 
 // Without a tile from the leader: says that its SM is free, as the leader does for its own.
-GPUOS_DEVICE void gpuos_idle_follower(gpuos_cta &cta, bool &away, const uint32_t *slot_uses) {
+GPUOS_DEVICE void gpuos_idle_follower(gpuos_cta &cta, bool &away, uint32_t turn) {
   if (!ld_relaxed_shared(&cta.lent)) {
-    gpuos_stay_away(cta, away, slot_uses);
+    gpuos_stay_away(cta, away, turn);
     return;
   }
   if (away) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
@@ -95,7 +103,7 @@ GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &n
   if (gpuos_lane0())
     ok = gpuos_receive<GPUOS_TAKE_CHANNEL>(cta, s.channels, m, [&] {
       gpuos_signal_stored(cta, s.signalled);
-      gpuos_idle_follower(cta, away, s.uses);
+      gpuos_idle_follower(cta, away, s.turn);
     });
   const uint4 &a = m.part[0], &tile = m.part[1];
   next.mine = gpuos_agree(
@@ -115,7 +123,7 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   if (gpuos_lane0())
     free = gpuos_wait_scheduler(cta, s, &cta.slot_empty[at], (s.turn / GPUOS_SLOTS & 1) ^ 1);
   if (!gpuos_agree(free)) return false;
-  gpuos_fetch_op(cta, slot, next.mine.tile.op, cta.slots[at ^ 1]);
+  gpuos_fetch_op(cta, slot, next.mine.tile.op, cta.slots[(at + GPUOS_SLOTS - 1) % GPUOS_SLOTS]);
   __syncwarp();
   const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);
   if (!gpuos_lane0()) return true;
@@ -129,20 +137,22 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   return true;
 }
 
-// The tile's waits are over; what others wrote for it is visible to workers and bulk copies.
-GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
+// In a cluster's kernel the tile's waits are over then: what others wrote for it is visible to workers
+// and bulk copies. Otherwise the workers wait, and weights stream in meanwhile.
+template <class PROGRAM> GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   const uint32_t at = s.turn % GPUOS_SLOTS;
   gpuos_slot &slot = cta.slots[at];
   __syncwarp();
-  if (!gpuos_wait_all(cta, slot, s.met, s.signalled)) return false;
+  if constexpr (PROGRAM::CTAS == 2)
+    if (!gpuos_wait_all(cta, slot, s.met, [&] { gpuos_signal_stored(cta, s.signalled); }))
+      return false;
   if (gpuos_lane0()) {
     gpuos_wait_out_hold(cta);                // no tile begins in a pause
     if (slot.slice > 0) fence_acq_rel_gpu(); // the workers read what was put down through L1
-    gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+    if (PROGRAM::CTAS == 2) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
   }
   __syncwarp();
   mbarrier_arrive(&cta.slot_full[at]); // all lanes have written to it
-  s.uses[0] += at == 0, s.uses[1] += at == 1;
   s.turn++;
   return true;
 }
@@ -151,24 +161,25 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
 
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  if constexpr (PROGRAM::CTAS == 2)
-    if (cta.rank != 0) return gpuos_follow(cta, s, next);
-  return gpuos_lead<PROGRAM>(cta, s, next);
+  if constexpr (PROGRAM::CTAS == 1)
+    return gpuos_take_one(cta, s, next);
+  else
+    return cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next) : gpuos_follow(cta, s, next);
 }
 
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_next next = {};
   bool wanted = true;
-  if (gpuos_lane0())
+  if (PROGRAM::CTAS == 2 && gpuos_lane0())
     gpuos_signal_stored(cta, s.signalled); // at least once a tile: cta.done is short
-  if (gpuos_lane0() && s.turn > 0)
+  if (PROGRAM::CTAS == 2 && gpuos_lane0() && s.turn > 0)
     wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
   if (!gpuos_agree(wanted)) return false;
   do {
     if (!gpuos_take<PROGRAM>(cta, s, next)) return false;
     if (next.mine.number == GPUOS_NONE) s.paired = false;
   } while (next.mine.number == GPUOS_NONE);
-  return gpuos_fill(cta, s, next) && gpuos_publish(cta, s);
+  return gpuos_fill(cta, s, next) && gpuos_publish<PROGRAM>(cta, s);
 }
 
 // Then tells everyone else in the CTA that nothing comes any more. After a stop, copies may still be

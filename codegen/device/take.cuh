@@ -155,10 +155,13 @@ GPUOS_DEVICE bool gpuos_may_park(const gpuos_cta &cta, const gpuos_tile_t &tile)
 // ---- the leader draws: lane 0 -------------------------------------------------------------------
 
 // The SM is not lent: once its workers have nothing left, it says that it is free.
-GPUOS_DEVICE void gpuos_stay_away(gpuos_cta &cta, bool &away, const uint32_t *slot_uses) {
+// `turn`: slots filled so far.
+GPUOS_DEVICE void gpuos_stay_away(gpuos_cta &cta, bool &away, uint32_t turn) {
   if (!away) {
-    for (int s = 0; s < GPUOS_SLOTS; s++)
-      if (!mbarrier_try_wait_parity(&cta.slot_empty[s], (slot_uses[s] & 1) ^ 1)) return;
+    for (uint32_t s = 0; s < GPUOS_SLOTS; s++) {
+      const uint32_t uses = (turn + GPUOS_SLOTS - 1 - s) / GPUOS_SLOTS;
+      if (!mbarrier_try_wait_parity(&cta.slot_empty[s], (uses & 1) ^ 1)) return;
+    }
     st_relaxed_sys_u64(&gpuos_record_of(cta)->away_ns, mov_globaltimer());
     st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_GONE);
     away = true;
@@ -185,32 +188,96 @@ GPUOS_DEVICE bool gpuos_draw_ticket(const gpuos_cta &cta, bool &open, gpuos_take
   return true;
 }
 
+// Tickets drawn before they are needed, by a CTA that is no cluster's: their way to the L2 and back, and
+// that of their tiles, takes longer than a short tile runs.
+struct gpuos_ahead {
+  uint64_t next, after;
+  gpuos_tile_t tile; // of `next`, unless that lies beyond the step
+  uint32_t held;     // 0 to 2 of the two
+};
+
+GPUOS_DEVICE gpuos_tile_t gpuos_ticket_tile(const gpuos_cta &cta, uint64_t ticket) {
+  const uint32_t number = (uint32_t)ticket;
+  return number < cta.tile_count ? gpuos_tile_at(cta, number) : gpuos_tile_t{0, 0, 0, 0};
+}
+
+GPUOS_DEVICE void gpuos_push_ahead(const gpuos_cta &cta, gpuos_ahead &ahead) {
+  const uint64_t ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
+  if (ahead.held++ == 0)
+    ahead.next = ticket, ahead.tile = gpuos_ticket_tile(cta, ticket);
+  else
+    ahead.after = ticket;
+}
+
+// False: it was beyond its step, which has no more.
+GPUOS_DEVICE bool gpuos_pop_ahead(const gpuos_cta &cta, gpuos_ahead &ahead, gpuos_taken &out) {
+  const uint64_t ticket = ahead.next;
+  out = {(uint32_t)ticket, (uint32_t)(ticket >> 32), 0, 0, ahead.tile};
+  if (--ahead.held) ahead.next = ahead.after, ahead.tile = gpuos_ticket_tile(cta, ahead.after);
+  return out.number < cta.tile_count;
+}
+
+// Looks whether there are tiles, and opens a step if it is time. False: not yet.
+GPUOS_DEVICE bool gpuos_look(gpuos_cta &cta) {
+  const gpuos_control_t *control = gpuos_control_of(cta);
+  const uint64_t ticket = ld_relaxed_gpu_u64(&control->ticket);
+  const uint32_t done = ld_acquire_gpu(&control->steps_done); // both under way at once
+  return (uint32_t)ticket < cta.tile_count || gpuos_open_step(cta, ticket, done);
+}
+
+struct gpuos_idling {
+  bool away, idle; // has said so
+};
+
+// Nothing to draw: whether the SM is lent, said once.
+GPUOS_DEVICE void gpuos_idle(gpuos_cta &cta, gpuos_idling &said, uint32_t turn) {
+  if (!ld_relaxed_shared(&cta.lent)) {
+    gpuos_stay_away(cta, said.away, turn);
+    said.idle = false;
+    return;
+  }
+  if (!said.idle) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
+  said.away = false, said.idle = true;
+  __nanosleep(64);
+}
+
 // Tiles for the CTAs of the cluster, one each; false: leave. `open`: the last ticket was a tile's, so
 // that the next one is drawn without a look first.
-GPUOS_DEVICE bool gpuos_draw(gpuos_cta &cta, bool &open, uint32_t &signalled,
-                             const uint32_t *slot_uses, gpuos_taken (&out)[2]) {
-  bool away = false, idle = false;
+GPUOS_DEVICE bool gpuos_draw_pair(gpuos_cta &cta, bool &open, uint32_t &signalled, uint32_t turn,
+                                  gpuos_taken (&out)[2]) {
+  gpuos_idling said = {};
   for (;;) {
     gpuos_signal_stored(cta, signalled);
     gpuos_wait_out_hold(cta);
     if (gpuos_leaving(cta)) return false;
     out[0] = out[1] = gpuos_take_nothing();
-    if (!ld_relaxed_shared(&cta.lent)) {
-      gpuos_stay_away(cta, away, slot_uses);
-      idle = false;
-      continue;
+    if (ld_relaxed_shared(&cta.lent)) {
+      if (gpuos_draw_parked(cta, out)) return true;
+      if (open && gpuos_draw_ticket(cta, open, out)) return true;
+      open = gpuos_look(cta);
+      if (open) continue;
     }
-    away = false;
-    if (gpuos_draw_parked(cta, out)) return true;
-    if (open && gpuos_draw_ticket(cta, open, out)) return true;
-    const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
-    const uint32_t done =
-        ld_acquire_gpu(&gpuos_control_of(cta)->steps_done); // both under way at once
-    open = (uint32_t)ticket < cta.tile_count || gpuos_open_step(cta, ticket, done);
-    if (open) continue;
-    if (!idle) st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_IDLE);
-    idle = true;
-    __nanosleep(64);
+    gpuos_idle(cta, said, turn);
+  }
+}
+
+// The same of a CTA by itself. What it has drawn it runs, also when its SM is no longer lent.
+GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead, uint32_t turn,
+                                 gpuos_taken &out) {
+  gpuos_idling said = {};
+  for (;;) {
+    gpuos_wait_out_hold(cta);
+    if (gpuos_leaving(cta)) return false;
+    if (ahead.held) {
+      open = gpuos_pop_ahead(cta, ahead, out);
+      if (open && ld_relaxed_shared(&cta.lent))
+        while (ahead.held < 2) gpuos_push_ahead(cta, ahead);
+      if (open) return true;
+    } else if (ld_relaxed_shared(&cta.lent) && (open || gpuos_look(cta))) {
+      gpuos_push_ahead(cta, ahead);
+    } else {
+      gpuos_idle(cta, said, turn);
+    }
   }
 }
 
@@ -344,10 +411,10 @@ GPUOS_DEVICE bool gpuos_may_wait(gpuos_cta &cta, const gpuos_slot &slot, gpuos_w
   return false;
 }
 
-// All lanes: up to 32 waits of a list, one a lane. Meanwhile tiles of this CTA are signalled, which
-// may be what they wait for.
+// All lanes: up to 32 waits of a list, one a lane. Lane 0 meanwhile does what they may wait for.
+template <class MEANWHILE>
 GPUOS_DEVICE bool gpuos_wait_some(gpuos_cta &cta, const gpuos_slot &slot, const gpuos_wait_t *waits,
-                                  uint32_t count, uint32_t &signalled) {
+                                  uint32_t count, MEANWHILE meanwhile) {
   const uint32_t all = 0xffffffffu, lane = gpuos_lane();
   gpuos_waiting w = {lane < count ? waits[lane] : gpuos_wait_t{0, 0}, 0, 0};
   const uint32_t *counter = (const uint32_t *)cta.args.counters + w.wait.counter;
@@ -357,7 +424,7 @@ GPUOS_DEVICE bool gpuos_wait_some(gpuos_cta &cta, const gpuos_slot &slot, const 
       met = (int)(w.found - w.wait.threshold * slot.step) >= 0;
     }
     if (__all_sync(all, met)) return true;
-    if (gpuos_lane0()) gpuos_signal_stored(cta, signalled);
+    if (gpuos_lane0()) meanwhile();
     const bool go = !ld_relaxed_shared(&cta.stop) && (met || gpuos_may_wait(cta, slot, w));
     if (!__all_sync(all, go)) return false;
     __nanosleep(40);
@@ -365,9 +432,13 @@ GPUOS_DEVICE bool gpuos_wait_some(gpuos_cta &cta, const gpuos_slot &slot, const 
 }
 
 // Counters only grow: once a list is over in a step, it stays so. `met` remembers the last one.
+GPUOS_DEVICE uint64_t gpuos_wait_mark(const gpuos_slot &slot) {
+  return (uint64_t)slot.step << 32 | slot.tile.wait_list;
+}
+template <class MEANWHILE>
 GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_t &met,
-                                 uint32_t &signalled) {
-  const uint64_t mark = (uint64_t)slot.step << 32 | slot.tile.wait_list;
+                                 MEANWHILE meanwhile) {
+  const uint64_t mark = gpuos_wait_mark(slot);
   if (mark == met) return true;
   if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
   const gpuos_wait_list_t none = {0, 0}, list = slot.tile.wait_list == 0
@@ -375,7 +446,7 @@ GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_
                                                     : cta.wait_lists[slot.tile.wait_list];
   for (uint32_t i = 0; i < list.count; i += 32)
     if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i,
-                         list.count - i < 32 ? list.count - i : 32, signalled))
+                         list.count - i < 32 ? list.count - i : 32, meanwhile))
       return false;
   fence_proxy_async(); // for bulk copies as well
   met = mark;

@@ -2,7 +2,10 @@
 //
 // A CTA has 256 workers, who run operators' code together, and 128 agents, who serve them: see
 // kernel.cuh. gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on
-// its way through the CTA, and there are two, so that the next one is fetched while this one runs.
+// its way through the CTA, and there are several, so that the next ones are fetched while one runs.
+//
+// Generated before it: GPUOS_SMEM_LIMIT, bytes of one CTA; GPUOS_STATIC_SMEM, the most of them that
+// gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that a unit without a ring may; GPUOS_SLOTS.
 #pragma once
 #include "dtype.cuh"
 
@@ -10,9 +13,8 @@ enum {
   GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
   GPUOS_AGENTS = 128,
-  GPUOS_STATIC_SMEM = 3072, // at most: gpuos_cta
-  GPUOS_SLOTS = 2,
-  GPUOS_STAGES = 4, // of the ring that bulk copies fill
+  GPUOS_STAGES = 4,              // of the ring of the wgmma units: ring.cuh
+  GPUOS_MOST_STREAM_STAGES = 12, // of the one that weights stream through: stream.cuh
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
@@ -52,6 +54,31 @@ struct gpuos_done {
   uint32_t counter, step;
 };
 
+// A stage of the ring that weights stream through, and the parity of its mbarriers.
+struct gpuos_stream_at {
+  uint32_t stage, parity;
+  __device__ __forceinline__ void next(uint32_t count) {
+    const bool wraps = stage + 1 == count;
+    stage = wraps ? 0 : stage + 1;
+    parity ^= wraps;
+  }
+};
+
+// How far a worker warp is, in a kernel whose scheduler runs ahead of what tiles wait for.
+struct gpuos_flow {
+  uint64_t met;    // the wait list that was last over, and its step
+  uint64_t x;      // address of the operand that lies in shared memory, 0 for none
+  uint64_t x_norm; // and of what it has been multiplied by
+  uint64_t x_met;  // its wait list: what lies there may change in a step
+  gpuos_stream_at stream;
+};
+
+// Where things lie in the dynamic shared memory of a kernel whose weights stream: stream.cuh.
+struct gpuos_stream_layout {
+  uint32_t sums, sum_bytes; // of slot 0; of each
+  uint32_t stages, stage_count;
+};
+
 struct gpuos_cta {
   gpuos_launch_args_t args;
   const gpuos_op_t *ops;
@@ -74,9 +101,13 @@ struct gpuos_cta {
   // Of the ring: its stages are filled, and used up; of the slots likewise.
   uint64_t full[GPUOS_STAGES], empty[GPUOS_STAGES];
   uint64_t slot_full[GPUOS_SLOTS], slot_empty[GPUOS_SLOTS];
+  uint64_t stream_full[GPUOS_MOST_STREAM_STAGES], stream_empty[GPUOS_MOST_STREAM_STAGES];
   uint64_t want;      // the loader will soon want the next tile
   uint32_t stored[2]; // warps that have written their results, of even and of odd tiles
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
+  uint32_t finished[GPUOS_SLOTS];   // warps that are through with a streaming tile's weights
+  gpuos_flow flow[GPUOS_WARPS];
+  gpuos_stream_layout layout;
   // From the leader of the cluster to the other CTA, by channel, and back.
   uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;
   gpuos_message message[GPUOS_CHANNELS];

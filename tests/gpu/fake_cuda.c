@@ -1,82 +1,44 @@
 // fake_cuda.c: as much of a CUDA driver as libgpuos calls, on threads, so that its side of the
 // mailbox is tested where there is no GPU.
 //
-// Built as libcuda.so.1 and found through the RPATH of a test. Device memory is host memory, a CTA
-// two threads at most, a kernel contract.h whatever the module says; module globals are looked for
-// behind a marker in the image (test_device_cuda.c makes one). Copies are done at once: a stream
-// first waits for its kernel.
-#include <elf.h>
+// Built as libcuda.so.1 and found through the RPATH of a test, or LD_LIBRARY_PATH. Device memory is
+// host memory; what a module and its kernel are, fake_cuda.h's other side says. Copies are done at
+// once: a stream first waits for its kernel.
+#include "fake_cuda.h"
+
 #include <pthread.h>
-#include <sched.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cu.h"
-#include "gpuos_abi.h"
-
-enum { SMS = 9, FAILED = 719 }; // CUDA_ERROR_LAUNCH_FAILED
-
-static uint32_t trapped;
-
-// ---- the kernel's words -------------------------------------------------------------------------
-
-#define CONTRACT static
-
-CONTRACT uint32_t ld32(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
-CONTRACT void st32(uint32_t *word, uint32_t value) {
-  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
-}
-CONTRACT uint32_t add32(uint32_t *word, uint32_t value) {
-  return __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST);
-}
-CONTRACT bool cas32(uint32_t *word, uint32_t from, uint32_t to) {
-  return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-}
-CONTRACT uint64_t ld64(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
-CONTRACT void st64(uint64_t *word, uint64_t value) {
-  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
-}
-CONTRACT uint64_t add64(uint64_t *word, uint64_t value) {
-  return __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST);
-}
-CONTRACT bool cas64(uint64_t *word, uint64_t from, uint64_t to) {
-  return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-}
-CONTRACT uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-CONTRACT void nap(void) { sched_yield(); }
-CONTRACT void trap(void) { st32(&trapped, 1); }
-CONTRACT bool dead(void) { return ld32(&trapped) != 0; }
-CONTRACT uint32_t chip_sm(void) { return 7; }
-
-#include "contract.h"
+enum { FAILED = 719 }; // CUDA_ERROR_LAUNCH_FAILED
 
 // ---- streams and launches -----------------------------------------------------------------------
 
 typedef struct cta {
   struct CUstream_st *stream;
   uint32_t number;
-  bool relays;
   pthread_t thread;
 } cta_t;
 
 struct CUstream_st {
+  CUmodule module;
   gpuos_launch_args_t args;
   cta_t ctas[GPUOS_MAX_SMS + 1];
   uint32_t started, live;
 };
 
+static uint32_t ld32(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+static void st32(uint32_t *word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+}
+static void add32(uint32_t *word, uint32_t value) {
+  __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST);
+}
+
 static void *play(void *argument) {
   cta_t *cta = argument;
-  if (cta->relays)
-    relay(&cta->stream->args);
-  else
-    work(&cta->stream->args, cta->number);
+  fake_run(cta->stream->module, &cta->stream->args, cta->number);
   add32(&cta->stream->live, 0xffffffffu);
   return NULL;
 }
@@ -86,7 +48,7 @@ static void join(CUstream stream) {
   stream->started = 0;
 }
 
-static CUresult state(void) { return dead() ? FAILED : CUDA_SUCCESS; }
+static CUresult state(void) { return fake_dead() ? FAILED : CUDA_SUCCESS; }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
   (void)flags;
@@ -99,7 +61,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   return state();
 }
 CUresult cuStreamQuery(CUstream stream) {
-  if (ld32(&stream->live) != 0 && !dead()) return CUDA_ERROR_NOT_READY;
+  if (ld32(&stream->live) != 0 && !fake_dead()) return CUDA_ERROR_NOT_READY;
   join(stream);
   return state();
 }
@@ -108,23 +70,23 @@ CUresult cuStreamSynchronize(CUstream stream) {
   return state();
 }
 
-static void start(CUstream stream, uint32_t number, bool relays) {
+static void start(CUstream stream, uint32_t number) {
   cta_t *cta = &stream->ctas[stream->started];
-  *cta = (cta_t){.stream = stream, .number = number, .relays = relays};
+  *cta = (cta_t){.stream = stream, .number = number};
   if (pthread_create(&cta->thread, NULL, play, cta) != 0) abort();
   stream->started++;
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
                           void **extra) {
-  (void)function, (void)extra;
+  (void)extra;
   CUstream stream = config->hStream;
   join(stream);
+  stream->module = (CUmodule)(void *)function;
   memcpy(&stream->args, parameters[0], sizeof stream->args);
-  stream->live = config->gridDimX + 1;
+  stream->live = fake_threads(config->gridDimX);
   CUresult result = state(); // a kernel that fails does so later
-  start(stream, 0, true);
-  for (uint32_t i = 0; i < config->gridDimX; i++) start(stream, i, false);
+  for (uint32_t i = 0, count = stream->live; i < count; i++) start(stream, i);
   return result;
 }
 
@@ -186,27 +148,12 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
 
 // ---- modules ------------------------------------------------------------------------------------
 
-// Behind the marker in the image: the hash, gpuos_launch.
-struct CUmod_st {
-  uint64_t hash;
-  gpuos_launch_t launch;
-};
-
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-  static const char marker[16] = "fake globals";
-  Elf64_Ehdr h;
-  memcpy(&h, image, sizeof h);
-  size_t bytes = h.e_shoff + h.e_shnum * sizeof(Elf64_Shdr);
-  for (size_t i = 0; i + sizeof marker + sizeof **module <= bytes; i++) {
-    if (memcmp((const char *)image + i, marker, sizeof marker) != 0) continue;
-    *module = malloc(sizeof **module);
-    memcpy(*module, (const char *)image + i + sizeof marker, sizeof **module);
-    return state();
-  }
-  return CUDA_ERROR_NOT_FOUND;
+  *module = fake_load(image);
+  return *module == NULL ? CUDA_ERROR_NOT_FOUND : state();
 }
 CUresult cuModuleUnload(CUmodule module) {
-  free(module);
+  fake_unload(module);
   return state();
 }
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
@@ -216,11 +163,9 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 }
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
                               const char *name) {
-  bool hash = strcmp(name, "gpuos_table_hash") == 0;
-  if (!hash && strcmp(name, "gpuos_launch") != 0) return CUDA_ERROR_NOT_FOUND;
-  *address = hash ? (uintptr_t)&module->hash : (uintptr_t)&module->launch;
-  *bytes = hash ? sizeof module->hash : sizeof module->launch;
-  return state();
+  void *global = fake_global(module, name, bytes);
+  *address = (uintptr_t)global;
+  return global == NULL ? CUDA_ERROR_NOT_FOUND : state();
 }
 static size_t kept_bytes = 1 << 20;
 CUresult cuCtxGetLimit(size_t *value, int limit) {
@@ -255,7 +200,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, CUfunction func
 CUresult cuOccupancyMaxActiveClusters(int *count, CUfunction function,
                                       const CUlaunchConfig *config) {
   (void)function;
-  *count = SMS / (int)config->attrs[0].value.clusterDim.x;
+  *count = (int)fake_sms() / (int)config->attrs[0].value.clusterDim.x;
   return state();
 }
 
@@ -281,7 +226,7 @@ CUresult cuDeviceGetName(char *name, int bytes, CUdevice device) {
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
   (void)device;
   switch (attribute) {
-  case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = SMS; break;
+  case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = (int)fake_sms(); break;
   case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
   case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
   default: *value = 232448; break; // shared memory of a block on an H200
@@ -295,7 +240,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   (void)device;
-  *context = (CUcontext)(void *)&trapped;
+  *context = (CUcontext)(void *)&fake_l2_resets;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return (void)device, CUDA_SUCCESS; }
@@ -317,7 +262,9 @@ CUresult cuEventDestroy_v2(CUevent event) {
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   join(stream);
-  event->ns = now_ns();
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  event->ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
   return state();
 }
 CUresult cuEventElapsedTime(float *ms, CUevent start_event, CUevent end_event) {

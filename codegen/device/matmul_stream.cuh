@@ -1,0 +1,345 @@
+// matmul_stream.cuh: MATMUL of a few rows of X, one tile: W is read once, as it lies, through the ring of
+// stream.cuh; X stays in shared memory over all tiles of an operator.
+//
+// The tensor cores see W as 8 columns: ROWS rows of W, each cut into SEGS = 8 / ROWS segments of 32
+// elements, and X as 16 rows: the same segments of 2 ROWS rows. Of the 16 x 8 products those of equal
+// segments count; their sum over segments is the result. So a warp's load of 512 bytes of W is what two
+// mma.m16n8k16 need, without bank conflicts or packing, however few the rows of W are: K in a fragment
+// may run in any order that A and B share. A piece is what a warp loads at once: SEGS * 64 bytes of
+// each of ROWS rows; the pieces of a row go round the warps.
+//
+// U, the generated instantiation, has operands x, w0, w1, norm, out, inputs; M, rows of X; K; TILE_N;
+// ROWS; ELEM, the format of W and of X in shared memory; of(acc, in), the expression.
+#pragma once
+#include "reduce.cuh"
+#include "stream.cuh"
+
+template <class U> struct gpuos_matmul_stream {
+  using x = typename U::x;
+  using w0 = typename U::w0;
+  using w1 = typename U::w1;
+  using norm = typename U::norm;
+  using out = typename U::out;
+  using inputs = typename U::inputs;
+
+  GPUOS_DEVICE constexpr int up(int n, int to) { return (n + to - 1) / to * to; }
+  enum {
+    COUNT = w1::PRESENT ? 2 : 1,
+    M = U::M,
+    ROWS = U::ROWS,
+    SEGS = 8 / ROWS,
+    ROW_BYTES = U::K * 2,
+    PIECE_BYTES = SEGS * 64, // of one row
+    ROW_PIECES = (ROW_BYTES + PIECE_BYTES - 1) / PIECE_BYTES,
+    // Whole rows in a stage, in groups of ROWS that are multiplied together; or a part of one group.
+    FIT = GPUOS_STREAM_BYTES / (ROWS * ROW_BYTES),
+    GROUPS = FIT == 0   ? 1
+             : FIT > 16 ? 16
+                        : FIT,
+    MOST_PIECES = GPUOS_STREAM_BYTES / (ROWS * PIECE_BYTES),
+    PARTS = FIT ? 1 : (ROW_PIECES + MOST_PIECES - 1) / MOST_PIECES,
+    PART_PIECES = PARTS == 1 ? (int)ROW_PIECES : up((ROW_PIECES + PARTS - 1) / PARTS, GPUOS_WARPS),
+    PART_BYTES = PART_PIECES * PIECE_BYTES, // of one row
+    PITCH = PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES,
+    STAGE_ROWS = GROUPS * ROWS,
+    TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp
+    // Zeros follow K; with two rows of X in a phase of a load, they lie in different banks.
+    X_PITCH = ROW_PIECES * PIECE_BYTES + (SEGS == 1 ? 64 : 0),
+    SMEM_BYTES = M * X_PITCH + GPUOS_REDUCE_BYTES,
+    SUM_BYTES = COUNT * U::TILE_N * M * GPUOS_WARPS * 4,
+    BULK = 1,
+  };
+  static_assert(M <= 2 * ROWS, "rows of X");
+  static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
+
+  // ---- load: the loader's thread ----------------------------------------------------------------
+
+  GPUOS_DEVICE uint32_t part_bytes(uint32_t part) {
+    const uint32_t from = part * PART_BYTES;
+    return PARTS == 1 ? ROW_BYTES : min((uint32_t)PART_BYTES, ROW_BYTES - from);
+  }
+
+  // Stage by stage, in the order of run.
+  GPUOS_DEVICE void load(gpuos_loader &loader) {
+    const gpuos_slot &slot = *loader.slot;
+    const uint32_t n = slot.box.n[2];
+    const uint64_t skip = (uint64_t)slot.box.lo[2] * ROW_BYTES;
+    const uint64_t w[2] = {slot.places[w0::PLACE].address + skip,
+                           COUNT == 2 ? slot.places[second_place()].address + skip : 0};
+    for (uint32_t first = 0; first < n; first += STAGE_ROWS) {
+      const uint32_t rows = min(n - first, (uint32_t)STAGE_ROWS);
+      for (int c = 0; c < COUNT; c++)
+        for (uint32_t part = 0; part < PARTS; part++)
+          if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return;
+    }
+  }
+  GPUOS_DEVICE constexpr int second_place() {
+    if constexpr (w1::PRESENT) return w1::PLACE;
+    return 0;
+  }
+
+  GPUOS_DEVICE bool load_stage(gpuos_loader &loader, uint64_t from, uint32_t rows, uint32_t part) {
+    const uint32_t bytes = part_bytes(part);
+    const uint64_t policy = createpolicy_evict_first();
+    uint32_t full, to;
+    if (!gpuos_enter_stream(loader, rows * bytes, full, to)) return false;
+    if constexpr (PARTS == 1) {
+      cp_async_bulk_hint(to, from, rows * bytes, full, policy);
+    } else {
+      for (uint32_t r = 0; r < rows; r++)
+        cp_async_bulk_hint(to + r * PITCH, from + r * ROW_BYTES + part * PART_BYTES, bytes, full,
+                           policy);
+    }
+    return true;
+  }
+
+  // ---- X ----------------------------------------------------------------------------------------
+
+  enum { CHUNKS = U::K / 8, TURNS_OF_X = (CHUNKS + GPUOS_THREADS - 1) / GPUOS_THREADS };
+
+  GPUOS_DEVICE uint64_t row_of_x(const gpuos_ctx &ctx, uint32_t row) {
+    const uint32_t point[GPUOS_DIMS] = {0, row, 0, 0};
+    return x::at(ctx, point);
+  }
+
+  // Eight elements of row `row` of X in shared memory.
+  GPUOS_DEVICE void put(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, uint4 words) {
+    *(uint4 *)(ctx.smem + row * X_PITCH + chunk * 16) = words;
+  }
+
+  GPUOS_DEVICE void copy_row(const gpuos_ctx &ctx, uint32_t row) {
+    uint4 words[TURNS_OF_X];
+#pragma unroll
+    for (int i = 0; i < TURNS_OF_X; i++) {
+      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
+      if (chunk < CHUNKS) words[i] = ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16));
+    }
+#pragma unroll
+    for (int i = 0; i < TURNS_OF_X; i++) {
+      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
+      if (chunk < CHUNKS) put(ctx, row, chunk, words[i]);
+    }
+  }
+
+  // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM.
+  GPUOS_DEVICE void normalise_row(const gpuos_ctx &ctx, uint32_t row) {
+    float v[TURNS_OF_X][8], sum = 0.0f;
+    const uint64_t from = row_of_x(ctx, row);
+#pragma unroll
+    for (int i = 0; i < TURNS_OF_X; i++) {
+      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
+      if (chunk < CHUNKS) gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < TURNS_OF_X; i++)
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        if (gpuos_thread() + i * GPUOS_THREADS < CHUNKS) sum = fmaf(v[i][e], v[i][e], sum);
+    sum = gpuos_reduce_sum(sum, ctx.smem + M * X_PITCH);
+    const float mean = sum / (float)U::K;
+    const float scale = 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->op.params[0]));
+#pragma unroll
+    for (int i = 0; i < TURNS_OF_X; i++) {
+      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
+      if (chunk < CHUNKS) put(ctx, row, chunk, scaled(ctx, v[i], chunk, scale));
+    }
+  }
+
+  GPUOS_DEVICE uint4 scaled(const gpuos_ctx &ctx, const float (&v)[8], uint32_t chunk,
+                            float scale) {
+    float weight[8], result[8];
+    gpuos_load<norm::DTYPE, 8>(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES, weight);
+#pragma unroll
+    for (int e = 0; e < 8; e++) result[e] = gpuos_round<x::DTYPE>(v[e] * scale) * weight[e];
+    using format = gpuos_format<U::ELEM>;
+    return make_uint4(format::narrow(result), format::narrow(result + 2),
+                      format::narrow(result + 4), format::narrow(result + 6));
+  }
+
+  GPUOS_DEVICE void pad_row(const gpuos_ctx &ctx, uint32_t row) {
+    constexpr uint32_t END = ROW_PIECES * PIECE_BYTES / 16;
+    for (uint32_t chunk = CHUNKS + gpuos_thread(); chunk < END; chunk += GPUOS_THREADS)
+      put(ctx, row, chunk, make_uint4(0, 0, 0, 0));
+  }
+
+  // All warps: X into shared memory, unless it is there.
+  GPUOS_DEVICE void load_x(const gpuos_ctx &ctx) {
+    gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
+    uint64_t from = x::base(ctx), by = 0;
+    if constexpr (norm::PRESENT) by = norm::base(ctx);
+    if (flow.x == from && flow.x_norm == by && flow.x_met == flow.met) return;
+    gpuos_barrier(); // nobody reads what lies there
+    for (uint32_t row = 0; row < M; row++) {
+      if constexpr (norm::PRESENT)
+        normalise_row(ctx, row);
+      else
+        copy_row(ctx, row);
+      pad_row(ctx, row);
+    }
+    gpuos_barrier();
+    if (gpuos_lane0()) flow.x = from, flow.x_norm = by, flow.x_met = flow.met;
+    __syncwarp();
+  }
+
+  // ---- multiply: a warp -------------------------------------------------------------------------
+
+  // Where a lane's 16 bytes of a piece lie, and in which of ROWS rows.
+  struct place {
+    uint32_t skip, row;
+  };
+  GPUOS_DEVICE place find_place() {
+    const uint32_t lane = gpuos_lane();
+    return {(lane / 4 % SEGS * 4 + lane % 4) * 16, lane / 4 / SEGS};
+  }
+
+  GPUOS_DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    if constexpr (U::ELEM == GPUOS_BF16)
+      mma_m16n8k16_bf16(c, a, b0, b1);
+    else
+      mma_m16n8k16_f16(c, a, b0, b1);
+  }
+
+  GPUOS_DEVICE uint4 x_at(uint32_t xs, uint32_t row, uint32_t skip) {
+    if (row >= M) return make_uint4(0, 0, 0, 0);
+    return ld_shared_v4(xs + row * X_PITCH + skip);
+  }
+
+  // Adds this warp's pieces of a group of rows, `bytes` of each from `ws`, to two sums.
+  GPUOS_DEVICE void add(float (&sum)[2][4], const place &p, uint32_t ws, uint32_t xs,
+                        uint32_t bytes) {
+    uint4 w[TURNS], low[TURNS], high[TURNS];
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+      const uint32_t skip = (gpuos_warp() + i * GPUOS_WARPS) * PIECE_BYTES + p.skip;
+      w[i] = low[i] = high[i] = make_uint4(0, 0, 0, 0);
+      if (skip >= bytes) continue;
+      w[i] = ld_shared_v4(ws + p.row * PITCH + skip);
+      low[i] = x_at(xs, p.row, skip);
+      if constexpr (M > ROWS) high[i] = x_at(xs, p.row + ROWS, skip);
+    }
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+      if ((gpuos_warp() + i * GPUOS_WARPS) * PIECE_BYTES >= bytes) break; // the same in all lanes
+      mma(sum[0], {low[i].x, high[i].x, low[i].y, high[i].y}, w[i].x, w[i].y);
+      mma(sum[1], {low[i].z, high[i].z, low[i].w, high[i].w}, w[i].z, w[i].w);
+    }
+  }
+
+  GPUOS_DEVICE float *sums_of(const gpuos_ctx &ctx) {
+    const gpuos_stream_layout &layout = ctx.cta->layout;
+    const uint32_t slot = (uint32_t)(ctx.slot - ctx.cta->slots);
+    return (float *)(ctx.smem + layout.sums + slot * layout.sum_bytes);
+  }
+  // Of row `row` of W number c and row b of X: a sum of each warp.
+  GPUOS_DEVICE uint32_t sum_at(int c, uint32_t row, uint32_t b) {
+    return ((c * U::TILE_N + row) * M + b) * GPUOS_WARPS;
+  }
+
+  // The products of equal segments, over all segments, to this warp's place.
+  GPUOS_DEVICE void keep(const gpuos_ctx &ctx, const float (&sum)[2][4], int c, uint32_t first,
+                         uint32_t rows) {
+    const uint32_t g = gpuos_lane() / 4, q = gpuos_lane() % 4;
+#pragma unroll
+    for (int half = 0; half < (M > ROWS ? 2 : 1); half++) {
+      const float even = sum[0][2 * half] + sum[1][2 * half];
+      const float odd = sum[0][2 * half + 1] + sum[1][2 * half + 1];
+      const uint32_t b = g / SEGS + half * ROWS;
+      if constexpr (SEGS == 1) {
+        keep_one(ctx, even, c, first + 2 * q, b, rows, true);
+        keep_one(ctx, odd, c, first + 2 * q + 1, b, rows, true);
+      } else {
+        float value = (g % SEGS == 2 * q % SEGS ? even : 0.0f) +
+                      (g % SEGS == (2 * q + 1) % SEGS ? odd : 0.0f);
+#pragma unroll
+        for (int lanes = 1; lanes < SEGS / 2; lanes *= 2)
+          value += __shfl_xor_sync(0xffffffffu, value, lanes);
+#pragma unroll
+        for (int lanes = 4; lanes < 4 * SEGS; lanes *= 2)
+          value += __shfl_xor_sync(0xffffffffu, value, lanes);
+        const bool one = g % SEGS == 0 && q % (SEGS / 2) == 0;
+        keep_one(ctx, value, c, first + q / (SEGS / 2), b, rows, one);
+      }
+    }
+  }
+  GPUOS_DEVICE void keep_one(const gpuos_ctx &ctx, float value, int c, uint32_t row, uint32_t b,
+                             uint32_t rows, bool wanted) {
+    if (wanted && row < rows && b < M) sums_of(ctx)[sum_at(c, row, b) + gpuos_warp()] = value;
+  }
+
+  // One stage of whole rows, or all parts of a group. False: stop.
+  GPUOS_DEVICE bool multiply(const gpuos_ctx &ctx, gpuos_stream_at &at, const place &p, int c,
+                             uint32_t first, uint32_t n) {
+    gpuos_cta &cta = *ctx.cta;
+    const uint32_t xs = shared_address(ctx.smem);
+    const uint32_t stages = shared_address(ctx.smem) + cta.layout.stages;
+    if constexpr (PARTS == 1) {
+      if (!gpuos_await_stream(cta, at)) return false;
+      const uint32_t ws = stages + at.stage * GPUOS_STREAM_BYTES;
+#pragma unroll 2
+      for (uint32_t group = 0; group < GROUPS; group++) {
+        if (first + group * ROWS >= n) break;
+        float sum[2][4] = {};
+        add(sum, p, ws + group * (ROWS * ROW_BYTES), xs, ROW_BYTES);
+        keep(ctx, sum, c, first + group * ROWS, n);
+      }
+      gpuos_leave_stream(cta, at);
+    } else {
+      float sum[2][4] = {};
+      for (uint32_t part = 0; part < PARTS; part++) {
+        if (!gpuos_await_stream(cta, at)) return false;
+        add(sum, p, stages + at.stage * GPUOS_STREAM_BYTES, xs + part * PART_BYTES,
+            part_bytes(part));
+        gpuos_leave_stream(cta, at);
+      }
+      keep(ctx, sum, c, first, n);
+    }
+    return true;
+  }
+
+  // ---- store: the warp that is through last -----------------------------------------------------
+
+  GPUOS_DEVICE float total(const gpuos_ctx &ctx, int c, uint32_t row, uint32_t b) {
+    const float *sums = sums_of(ctx) + sum_at(c, row, b);
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < GPUOS_WARPS; w++) sum += sums[w];
+    return sum;
+  }
+
+  GPUOS_DEVICE void store(const gpuos_ctx &ctx) {
+    const gpuos_box_t &box = ctx.slot->box;
+    for (uint32_t i = gpuos_lane(); i < box.n[2] * M; i += 32) {
+      const uint32_t row = i / M, b = i % M;
+      const uint32_t point[GPUOS_DIMS] = {0, b, box.lo[2] + row, 0};
+      float in[inputs::ROOM][1], arguments[inputs::ROOM];
+      inputs::template load<1, 2>(ctx, point, in);
+#pragma unroll
+      for (int k = 0; k < inputs::COUNT; k++) arguments[k] = in[k][0];
+      const float acc[2] = {total(ctx, 0, row, b), COUNT == 2 ? total(ctx, 1, row, b) : 0.0f};
+      const float result[1] = {U::of(acc, arguments)};
+      out::template store<1>(ctx, point, result);
+    }
+  }
+
+  // ---- run: all warps, each at its own pace -----------------------------------------------------
+
+  GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
+    gpuos_cta &cta = *ctx.cta;
+    gpuos_flow &flow = cta.flow[gpuos_warp()];
+    load_x(ctx);
+    const uint32_t n = ctx.slot->box.n[2];
+    const place p = find_place();
+    gpuos_stream_at at = flow.stream;
+    for (uint32_t first = 0; first < n; first += STAGE_ROWS)
+      for (int c = 0; c < COUNT; c++)
+        if (!multiply(ctx, at, p, c, first, n)) return false;
+    if (gpuos_lane0()) flow.stream = at;
+    if (!gpuos_finish_stream(ctx)) return true;
+    store(ctx);
+    __syncwarp();
+    if (!gpuos_lane0()) return true;
+    cta.finished[ctx.slot - cta.slots] = 0;
+    gpuos_signal(cta, {ctx.slot->tile.signal, ctx.slot->step});
+    return true;
+  }
+};
