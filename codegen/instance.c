@@ -305,8 +305,6 @@ static void add_map(gos_text_t *text, const gos_op_t *op) {
   add_expression(text, &moved);
 }
 
-uint32_t gos_row_width(const gos_op_t *op) { return gos_op_find(op, GPUOS_AS_X)->extent[3]; }
-
 static void add_rmsnorm(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_X, "x");
   add_operand(text, op, GPUOS_AS_NORM, "norm");
@@ -349,13 +347,22 @@ static void add_cache(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_PAGES, "pages");
   add_operand(text, op, GPUOS_AS_POS, "pos");
   add_operand(text, op, GPUOS_AS_SEQ, "seq");
+  add_operand(text, op, GPUOS_AS_ROTATION, "rotation");
+}
+
+// Runs of a vector of head_dim elements; a rotated one's other half comes in the same runs.
+static void add_head_run(gos_text_t *text, const gos_op_t *op, uint32_t head_dim, bool in_runs) {
+  bool rotates = gos_op_find(op, GPUOS_AS_ROTATION) != NULL;
+  add_run(text, in_runs && (!rotates || head_dim / 2 % RUN == 0));
 }
 
 static void add_kv_append(gos_text_t *text, const gos_op_t *op) {
   uint32_t head_dim = op->op.params[1];
   add_cache(text, op);
-  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u", op->op.params[0], head_dim);
-  add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, NEIGHBOURS = %u", op->op.params[0], head_dim,
+                op->op.params[2]);
+  add_head_run(text, op, head_dim,
+               ALL_ROW_RUNS(op, head_dim, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }
 
 static void add_attention(gos_text_t *text, const gos_op_t *op) {
@@ -364,9 +371,10 @@ static void add_attention(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_OUT, "out");
   add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
   add_cache(text, op);
-  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u", page_size ? page_size : 1,
-                head_dim, op->op.params[3]);
-  add_run(text, ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+  add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u, NEIGHBOURS = %u",
+                page_size ? page_size : 1, head_dim, op->op.params[3], op->op.params[6]);
+  add_head_run(text, op, head_dim,
+               ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }
 
 static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {

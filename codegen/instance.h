@@ -20,7 +20,6 @@ extern const gos_device_kind_t gos_device_stream; // of those whose weights stre
 void gos_matmul_elems(const gos_op_t *op, uint32_t *out_x, uint32_t *out_w);
 // The size that the device code has for a wanted one, at most `most`; 0: none.
 uint32_t gos_matmul_tile_size(uint32_t wanted, uint32_t most);
-uint32_t gos_row_width(const gos_op_t *op);
 
 // ---- device_limits.c: what the device code cannot run ----------------------------------------------
 

@@ -63,6 +63,20 @@ static void collect(source_t *source, uint32_t number) {
   *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
 }
 
+static bool is_wgmma(const instance_t *instance) {
+  return !strcmp(instance->kind, gos_device_wgmma.name);
+}
+static bool is_stream(const instance_t *instance) {
+  return !strcmp(instance->kind, gos_device_stream.name);
+}
+static bool is_any(const instance_t *instance) { return (void)instance, true; }
+
+static bool has(const source_t *source, bool (*is)(const instance_t *instance)) {
+  for (size_t i = 0; i < source->instances.count; i++)
+    if (is(&source->instances.at[i])) return true;
+  return false;
+}
+
 // ---- the file -----------------------------------------------------------------------------------
 
 static void add_includes(gos_text_t *text, const source_t *source) {
@@ -70,9 +84,9 @@ static void add_includes(gos_text_t *text, const source_t *source) {
                source->plan->target->arch_name);
   gos_smem_t smem = gos_plan_smem(source->plan);
   gos_text_add(text,
-               "enum {\n  GPUOS_SMEM_LIMIT = %u, // bytes of one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
+               "enum {\n  GPUOS_CTAS = %d, // of a cluster\n  GPUOS_SMEM_LIMIT = %u, // bytes of one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
                "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n};\n\n",
-               source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots);
+               has(source, is_wgmma) ? 2 : 1, source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots);
   for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
     if (source->instances.at[i].number == 0)
       gos_text_add(text, "#include \"%s.cuh\"\n", source->instances.at[i].kind);
@@ -99,20 +113,6 @@ static void add_labels(gos_text_t *text, const instance_t *instance) {
   }
 }
 
-static bool is_wgmma(const instance_t *instance) {
-  return !strcmp(instance->kind, gos_device_wgmma.name);
-}
-static bool is_stream(const instance_t *instance) {
-  return !strcmp(instance->kind, gos_device_stream.name);
-}
-static bool is_any(const instance_t *instance) { return (void)instance, true; }
-
-static bool has(const source_t *source, bool (*is)(const instance_t *instance)) {
-  for (size_t i = 0; i < source->instances.count; i++)
-    if (is(&source->instances.at[i])) return true;
-  return false;
-}
-
 static const char *unit_name(const source_t *source, const instance_t *instance) {
   return gos_format(source->arena, "gpuos_%s<%s_%u>", instance->kind, instance->kind,
                     instance->number);
@@ -134,7 +134,6 @@ static const char *over_units(const source_t *source, const char *function,
 }
 
 static void add_units(gos_text_t *text, const source_t *source) {
-  gos_text_add(text, "  enum { CTAS = %d }; // of a cluster\n", has(source, is_wgmma) ? 2 : 1);
   gos_text_add(text, "  enum { UNIT_BYTES = %s };\n",
                over_units(source, "gpuos_most_smem", is_any));
   gos_text_add(text, "  enum { SUM_BYTES = %s };\n",
@@ -223,7 +222,7 @@ static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_ta
                "gpuos_table_hash = 0x%016llxull;\n"
                "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_launch = {\n"
                "    GPUOS_THREADS + GPUOS_AGENTS, gpuos_program::SMEM_BYTES, 1, "
-               "gpuos_program::CTAS, %u, %u};\n",
+               "GPUOS_CTAS, %u, %u};\n",
                (unsigned long long)table->hash, count, kept_bytes(source->plan));
   if (count)
     gos_text_add(text,

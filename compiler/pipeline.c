@@ -1,6 +1,6 @@
 // pipeline.c: the whole compiler, in order.
 //
-//   model.yaml --model--> dialect --legalize, fuse--> dialect --lower--> plan
+//   model.yaml --model--> dialect --legalize, fuse, attend--> dialect --lower--> plan
 //   plan --split, tile, footprint, bound, memory, schedule--> plan --table--> schedule table
 //   schedule table --check--> proven table
 //   plan --codegen--> CUDA C++ --NVRTC--> cubin --resources--> cubin, the table inside
@@ -32,6 +32,7 @@ static bool find_target(compilation_t *c);
 static bool stage_model(compilation_t *c) { return read_models(c) && find_target(c); }
 static bool stage_legalize(compilation_t *c) { return gos_pass_legalize(c->ir); }
 static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir, &c->plan); }
+static bool stage_attend(compilation_t *c) { return gos_pass_attend(c->ir); }
 static bool stage_lower(compilation_t *c) { return gos_pass_lower(c->ir, &c->plan); }
 static bool stage_split(compilation_t *c) { return gos_pass_split(&c->plan); }
 static bool stage_tile(compilation_t *c) { return gos_pass_tile(&c->plan); }
@@ -85,7 +86,8 @@ typedef struct stage {
 
 static const stage_t stages[] = {
     {"model", stage_model, DIALECT},      {"legalize", stage_legalize, DIALECT},
-    {"fuse", stage_fuse, DIALECT},        {"lower", stage_lower, PLAN},
+    {"fuse", stage_fuse, DIALECT},        {"attend", stage_attend, DIALECT},
+    {"lower", stage_lower, PLAN},
     {"split", stage_split, PLAN},         {"tile", stage_tile, PLAN},
     {"footprint", stage_footprint, PLAN}, {"bound", stage_bound, PLAN},
     {"memory", stage_memory, PLAN},       {"schedule", stage_schedule, PLAN},
@@ -96,7 +98,7 @@ static const stage_t stages[] = {
 enum { STAGES = sizeof stages / sizeof *stages };
 
 const char *const gos_stage_names[] = {
-    "model",  "legalize", "fuse",  "lower", "split",   "tile",  "footprint", "bound",
+    "model",  "legalize", "fuse",  "attend", "lower", "split",   "tile",  "footprint", "bound",
     "memory", "schedule", "table", "check", "codegen", "nvrtc", "resources", NULL};
 
 // ---- input --------------------------------------------------------------------------------------

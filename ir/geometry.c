@@ -34,6 +34,11 @@ bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, 
   return true;
 }
 
+uint32_t gos_row_width(const gos_op_t *op) {
+  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X);
+  return (x ? x : gos_op_find(op, GPUOS_AS_OUT))->extent[3];
+}
+
 uint8_t gos_view_dim(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
   uint8_t found = GPUOS_ALL;
   for (uint8_t d = 0; d < GPUOS_DIMS; d++) {

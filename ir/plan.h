@@ -79,6 +79,8 @@ gos_smem_t gos_plan_smem(const gos_plan_t *plan);
 
 // Elements that iteration dimension `dim` moves x by.
 uint64_t gos_op_step(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim);
+// Elements of a row of operators that work on rows: of X, or of OUT where X is left out.
+uint32_t gos_row_width(const gos_op_t *op);
 // The dimension of the view that iteration dimension `dim` moves; GPUOS_ALL: none.
 uint8_t gos_view_dim(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim);
 // Every address of x that differs only outside `dim` is a multiple of `bytes`.

@@ -20,19 +20,17 @@ static uint64_t unit_elements(const gpuos_op_t *op) {
   return count;
 }
 
-static uint32_t row_length(const gos_op_t *op) { return gos_op_find(op, GPUOS_AS_X)->extent[3]; }
-
 // Plain operations and special functions of one unit outside the tensor cores.
 static void vector_work(const gos_op_t *op, double *plain, double *special) {
   double elements = (double)unit_elements(&op->op);
   switch (op->op.kind) {
-  case GPUOS_RMSNORM: *plain = 6 * elements * row_length(op); return;
+  case GPUOS_RMSNORM: *plain = 6 * elements * gos_row_width(op); return;
   case GPUOS_SOFTMAX:
-    *plain = 6 * elements * row_length(op), *special = elements * row_length(op);
+    *plain = 6 * elements * gos_row_width(op), *special = elements * gos_row_width(op);
     return;
-  case GPUOS_ARGMAX: *plain = 3 * elements * row_length(op); return;
+  case GPUOS_ARGMAX: *plain = 3 * elements * gos_row_width(op); return;
   case GPUOS_ROPE:
-    *plain = 12 * elements * row_length(op), *special = 4 * elements * row_length(op);
+    *plain = 12 * elements * gos_row_width(op), *special = 4 * elements * gos_row_width(op);
     return;
   case GPUOS_ATTENTION: // scores and sums on plain lanes, one exponential a score
     *plain = (double)op->op.footprint.flops;

@@ -60,8 +60,8 @@ static uint64_t tensor_flops(const gpuos_op_t *op, const gos_op_t *full, const g
   if (op->kind == GPUOS_MATMUL)
     return 2 * box_elements(unit) * (gos_op_find(full, GPUOS_AS_W1) ? 2 : 1);
   if (op->kind != GPUOS_ATTENTION) return 0;
-  const gpuos_operand_t *k = gos_op_find(full, GPUOS_AS_K);
-  uint64_t keys = k ? k->extent[1] : op->params[4];
+  bool paged = gos_op_find(full, GPUOS_AS_CACHE) != NULL;
+  uint64_t keys = paged ? op->params[4] : gos_op_find(full, GPUOS_AS_K)->extent[1];
   return 4ull * unit->n[0] * unit->n[1] * unit->n[2] * op->params[3] * op->params[2] * keys;
 }
 
@@ -119,7 +119,7 @@ static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
   case GPUOS_MATMUL:
     return own + (gos_op_wgmma_tiled(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
   case GPUOS_ATTENTION: return own + attention_bytes(op->op.params[2], op->op.params[3]);
-  case GPUOS_ROPE: return own + 6 * gos_op_find(op, GPUOS_AS_X)->extent[3];
+  case GPUOS_ROPE: return own + 6 * gos_row_width(op);
   case GPUOS_SOFTMAX:
   case GPUOS_RMSNORM:
   case GPUOS_ARGMAX: return own + REDUCE_BYTES;

@@ -225,21 +225,29 @@ static bool lower_embedding(gos_lower_t *at, MlirOperation from) {
   return true;
 }
 
+static uint32_t pairing_of(gos_lower_t *at, MlirOperation from) {
+  return !strcmp(gos_op_string(at->ir, from, "pairing"), "interleaved");
+}
+
+// rope; rotation, which has no x.
 static bool lower_rope(gos_lower_t *at, MlirOperation from) {
-  gos_view_t x = gos_lower_view(at, gos_op_in(from, "x")),
-             pos = gos_lower_view(at, gos_op_in(from, "pos"));
+  bool table = gos_op_is(from, "rotation");
+  gos_view_t pos = gos_lower_view(at, gos_op_in(from, "pos"));
   gos_view_t out = gos_lower_place(at, mlirOperationGetResult(from, 0), "rope");
   int64_t head_dim = gos_op_int(from, "head_dim");
-  gos_view_split(&x, 1, head_dim);
   gos_view_split(&out, 1, head_dim);
   gos_op_t *op = add_op(at, from, GPUOS_ROPE);
-  extents(op, 1, x.extent[0], x.extent[1], 1);
+  extents(op, 1, out.extent[0], out.extent[1], 1);
   operand(at, op, GPUOS_AS_OUT, &out, W, 1, 2, W);
-  operand(at, op, GPUOS_AS_X, &x, W, 1, 2, W);
+  if (!table) {
+    gos_view_t x = gos_lower_view(at, gos_op_in(from, "x"));
+    gos_view_split(&x, 1, head_dim);
+    operand(at, op, GPUOS_AS_X, &x, W, 1, 2, W);
+  }
   operand(at, op, GPUOS_AS_POS, &pos, W, W, W, 1);
   const char *type = gos_op_string(at->ir, from, "scaling_type");
   set_float(op, 0, gos_op_float(from, "theta"));
-  op->op.params[1] = !strcmp(gos_op_string(at->ir, from, "pairing"), "interleaved");
+  op->op.params[1] = table ? 0 : pairing_of(at, from);
   op->op.params[2] = !strcmp(type, "linear") ? 1 : !strcmp(type, "llama3") ? 2 : 0;
   set_float(op, 3, gos_op_float(from, "scaling_factor"));
   set_float(op, 4, gos_op_float(from, "scaling_low_freq_factor"));
@@ -275,6 +283,12 @@ static void rows_and_pages(gos_lower_t *at, gos_op_t *op, MlirOperation from, in
   operand(at, op, GPUOS_AS_PAGES, &pages, W, W, W, W);
 }
 
+static void add_rotation(gos_lower_t *at, gos_op_t *op, MlirOperation from, int row_dim) {
+  if (mlirValueIsNull(gos_op_in(from, "rotation"))) return;
+  gos_view_t rotation = gos_lower_view(at, gos_op_in(from, "rotation"));
+  operand(at, op, GPUOS_AS_ROTATION, &rotation, W, W, row_dim, W);
+}
+
 static bool lower_kv_append(gos_lower_t *at, MlirOperation from) {
   MlirValue cache = gos_op_in(from, "cache");
   gos_view_t before = layer_view(at, cache, gos_op_int(from, "layer")), after = before;
@@ -294,8 +308,10 @@ static bool lower_kv_append(gos_lower_t *at, MlirOperation from) {
   operand(at, op, GPUOS_AS_K, &k, W, W, 2, W);
   operand(at, op, GPUOS_AS_V, &v, W, W, 2, W);
   rows_and_pages(at, op, from, W);
+  add_rotation(at, op, from, W);
   op->op.params[0] = (uint32_t)shape.dim[4];
   op->op.params[1] = (uint32_t)head_dim;
+  op->op.params[2] = pairing_of(at, from);
   gos_lower_bind(at, mlirOperationGetResult(from, 0), gos_lower_view(at, cache));
   *gos_push(at->ir->arena, &at->appended) = after;
   return true;
@@ -326,11 +342,13 @@ static bool lower_attention(gos_lower_t *at, MlirOperation from) {
   operand(at, op, GPUOS_AS_OUT, &out, 0, 1, 2, W);
   operand(at, op, GPUOS_AS_X, &q, 0, 1, 2, W);
   attention_params(op, from, head_dim, group);
-  if (mlirValueIsNull(cache)) {
+  if (mlirValueIsNull(cache) || gos_op_bool(from, "own")) {
     gos_view_split(&k, k.rank - 1, head_dim);
     gos_view_split(&v, v.rank - 1, head_dim);
     operand(at, op, GPUOS_AS_K, &k, 0, W, 2, W);
     operand(at, op, GPUOS_AS_V, &v, 0, W, 2, W);
+  }
+  if (mlirValueIsNull(cache)) {
     op->op.params[5] = gos_op_bool(from, "causal");
     return true;
   }
@@ -338,7 +356,9 @@ static bool lower_attention(gos_lower_t *at, MlirOperation from) {
   gos_view_t layer = layer_view(at, cache, gos_op_int(from, "layer"));
   operand(at, op, GPUOS_AS_CACHE, &layer, W, 2, W, W);
   rows_and_pages(at, op, from, 1);
+  add_rotation(at, op, from, 1);
   op->op.params[1] = (uint32_t)shape.dim[4];
+  op->op.params[6] = pairing_of(at, from);
   op->op.params[4] = (uint32_t)(gos_shape_of(gos_op_in(from, "pages")).dim[1] * shape.dim[4]);
   op->op.params[5] = 1;
   return true;
@@ -416,7 +436,7 @@ bool gos_lower_op(gos_lower_t *at, MlirOperation op) {
     const char *name;
     bool (*lower)(gos_lower_t *at, MlirOperation op);
   } rules[] = {{"matmul", lower_matmul},       {"map", lower_map},
-               {"embedding", lower_embedding}, {"rope", lower_rope},
+               {"embedding", lower_embedding}, {"rope", lower_rope}, {"rotation", lower_rope},
                {"kv_append", lower_kv_append}, {"attention", lower_attention},
                {"reshape", lower_reshape},     {"transpose", lower_transpose},
                {"slice", lower_slice},         {"concat", lower_concat}};

@@ -40,6 +40,8 @@ static void make_counters(gos_plan_t *plan, gos_sync_t *syncs) {
   for (size_t i = 0; i < plan->ops.count; i++) {
     const gpuos_op_t *op = &plan->ops.at[i].op;
     if (!syncs[i].waited_for || gos_op_tiles(op) == 0) continue;
+    // Tiles whose weights stream go round all SMs and are over within microseconds of each other.
+    if (plan->ops.at[i].streams) syncs[i].keys = 0;
     // Too many: give up the innermost key first, rows of a batch last.
     for (int d = GPUOS_DIMS - 1; d >= 0 && group_count(op, syncs[i].keys) > MAX_GROUPS; d--)
       syncs[i].keys &= ~(1u << d);

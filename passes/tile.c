@@ -140,8 +140,6 @@ static void tile_map(const gos_plan_t *plan, gos_op_t *op) {
   for (int d = 0; d < GPUOS_DIMS; d++) shrink(plan, op, 1u << d, 4096);
 }
 
-static uint32_t row_elements(const gos_op_t *op) { return gos_op_find(op, GPUOS_AS_X)->extent[3]; }
-
 // ---- attention ----------------------------------------------------------------------------------
 
 static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
@@ -218,10 +216,10 @@ void gos_tile_op(const gos_plan_t *plan, gos_op_t *op) {
   case GPUOS_EMBEDDING: whole(op), shrink(plan, op, 0xc, 4096); break;
   case GPUOS_KV_APPEND: whole(op), op->op.tile[2] = 1; break;
   case GPUOS_ATTENTION_COMBINE: whole(op), op->op.tile[1] = op->op.tile[2] = 1; break;
-  case GPUOS_ROPE: whole(op), shrink(plan, op, 0x6, 1 + 4096 / (row_elements(op) + 1)); break;
+  case GPUOS_ROPE: whole(op), shrink(plan, op, 0x6, 1 + 4096 / (gos_row_width(op) + 1)); break;
   case GPUOS_RMSNORM:
   case GPUOS_SOFTMAX:
-  case GPUOS_ARGMAX: whole(op), shrink(plan, op, 0x4, 1 + 4096 / (row_elements(op) + 1)); break;
+  case GPUOS_ARGMAX: whole(op), shrink(plan, op, 0x4, 1 + 4096 / (gos_row_width(op) + 1)); break;
   case GPUOS_KIND_COUNT: GOS_BUG("operator kind");
   }
   if (op->op.kind != GPUOS_MATMUL) op->op.slice = 0;

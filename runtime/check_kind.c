@@ -76,7 +76,7 @@ static const rule_t rules[] = {
     RULE(EMBEDDING, IDS, 1, 1, 0, INT, ONE, ONE, ONE, FOLLOW_2),
 
     RULE(ROPE, OUT, 1, 1, 1, FLOAT, ONE, FOLLOW_1, FOLLOW_2, ROW),
-    RULE(ROPE, X, 1, 1, 0, FLOAT, ONE, FOLLOW_1, FOLLOW_2, ROW),
+    RULE(ROPE, X, 0, 1, 0, FLOAT, ONE, FOLLOW_1, FOLLOW_2, ROW),
     RULE(ROPE, POS, 1, 1, 0, INT, ONE, ONE, ONE, FOLLOW_1),
 
     RULE(KV_APPEND, CACHE, 1, 1, 1, FLOAT, TWO, FOLLOW_2, POOL, PAGE),
@@ -86,6 +86,7 @@ static const rule_t rules[] = {
     RULE(KV_APPEND, POS, 1, 1, 0, INT, ONE, ONE, ONE, KEYS),
     RULE(KV_APPEND, SEQ, 0, 1, 0, INT, ONE, ONE, ONE, KEYS),
     RULE(KV_APPEND, PAGES, 1, 1, 0, INT, ONE, ONE, SEQUENCES, PAGES),
+    RULE(KV_APPEND, ROTATION, 0, 1, 0, ONLY_F32, ONE, ONE, KEYS, HEAD),
 
     RULE(ATTENTION, OUT, 0, 1, 1, FLOAT, FOLLOW_0, FOLLOW_1, FOLLOW_2, GROUP),
     RULE(ATTENTION, PARTIAL, 0, 1, 1, ONLY_F32, FOLLOW_1, FOLLOW_2, FOLLOW_3, PARTIAL),
@@ -96,6 +97,7 @@ static const rule_t rules[] = {
     RULE(ATTENTION, POS, 0, 1, 0, INT, ONE, ONE, ONE, FOLLOW_1),
     RULE(ATTENTION, SEQ, 0, 1, 0, INT, ONE, ONE, ONE, FOLLOW_1),
     RULE(ATTENTION, PAGES, 0, 1, 0, INT, ONE, ONE, SEQUENCES, PAGES),
+    RULE(ATTENTION, ROTATION, 0, 1, 0, ONLY_F32, ONE, ONE, FOLLOW_1, HEAD),
 
     RULE(ATTENTION_COMBINE, OUT, 1, 1, 1, FLOAT, ONE, FOLLOW_1, FOLLOW_2, GROUP),
     RULE(ATTENTION_COMBINE, PARTIAL, 1, 1, 0, ONLY_F32, FOLLOW_1, FOLLOW_2, SPLITS, PARTIAL),
@@ -268,7 +270,17 @@ static bool check_rope(const subject_t *s) {
     right = right && is_positive(p[4]) && is_positive(p[5]) && is_positive(p[6]) &&
             as_float(p[4]) < as_float(p[5]);
   if (!right) return reject(s, GOS_CHECK_record, "theta, pairing or scaling is out of range");
+  bool table = s->one[GPUOS_AS_X] == NULL;
+  if (table && (s->op->extent[2] != 1 || s->one[GPUOS_AS_OUT]->dtype != GPUOS_F32))
+    return reject(s, GOS_CHECK_operand, "without X makes f32 for one head");
   return s->size[ROW] % 2 == 0 || reject(s, GOS_CHECK_operand, "rotates pairs of an odd number");
+}
+
+// Pairs are rotated.
+static bool check_rotation(const subject_t *s, uint32_t pairing) {
+  if (pairing > 1) return reject(s, GOS_CHECK_record, "pairing is out of range");
+  if (s->one[GPUOS_AS_ROTATION] == NULL || s->size[HEAD] % 2 == 0) return true;
+  return reject(s, GOS_CHECK_operand, "rotates pairs of an odd number");
 }
 
 // Without SEQ a row is its own sequence.
@@ -282,7 +294,7 @@ static bool check_append(const subject_t *s) {
     return reject(s, GOS_CHECK_record, "page_size or head_dim is 0");
   if (!gos_check_same_view(s->one[GPUOS_AS_CACHE], s->one[GPUOS_AS_CACHE_IN]))
     return reject(s, GOS_CHECK_operand, "CACHE_IN is not the view that CACHE writes");
-  return check_sequences(s, s->size[KEYS]);
+  return check_rotation(s, s->op->params[2]) && check_sequences(s, s->size[KEYS]);
 }
 
 static bool check_paged(const subject_t *s) {
@@ -290,12 +302,17 @@ static bool check_paged(const subject_t *s) {
   uint32_t page_size = op->params[1], split_len = op->params[4];
   if (page_size == 0 || split_len == 0)
     return reject(s, GOS_CHECK_record, "page_size or split_len is 0");
-  if (!s->one[GPUOS_AS_POS] || !s->one[GPUOS_AS_PAGES] || s->one[GPUOS_AS_K] || s->one[GPUOS_AS_V])
-    return reject(s, GOS_CHECK_operand, "CACHE needs POS and PAGES, and excludes K and V");
+  if (!s->one[GPUOS_AS_POS] || !s->one[GPUOS_AS_PAGES])
+    return reject(s, GOS_CHECK_operand, "CACHE needs POS and PAGES");
+  bool own = s->one[GPUOS_AS_K] != NULL;
+  if (own != (s->one[GPUOS_AS_V] != NULL) || (own && s->one[GPUOS_AS_SEQ] != NULL))
+    return reject(s, GOS_CHECK_operand, "K and V come together, and exclude SEQ beside a CACHE");
+  if (own && s->size[KEYS] != op->extent[1])
+    return reject(s, GOS_CHECK_operand, "K and V have a row for each query beside a CACHE");
   if (op->extent[0] > 1) return reject(s, GOS_CHECK_operand, "CACHE has no batch");
   if (op->extent[3] * (uint64_t)split_len < s->size[PAGES] * page_size)
     return reject(s, GOS_CHECK_operand, "the splits do not cover a sequence's pages");
-  return check_sequences(s, op->extent[1]);
+  return check_rotation(s, op->params[6]) && check_sequences(s, op->extent[1]);
 }
 
 static bool check_contiguous(const subject_t *s) {
@@ -303,7 +320,7 @@ static bool check_contiguous(const subject_t *s) {
   if (op->params[1] != 0 || op->params[4] != 0)
     return reject(s, GOS_CHECK_record, "page_size or split_len without a CACHE");
   if (!s->one[GPUOS_AS_K] || !s->one[GPUOS_AS_V] || s->one[GPUOS_AS_POS] || s->one[GPUOS_AS_SEQ] ||
-      s->one[GPUOS_AS_PAGES])
+      s->one[GPUOS_AS_PAGES] || s->one[GPUOS_AS_ROTATION])
     return reject(s, GOS_CHECK_operand, "needs CACHE, POS and PAGES, or else K and V alone");
   if (op->extent[3] > 1) return reject(s, GOS_CHECK_operand, "splits without a CACHE");
   // A row sees the keys up to its own: there must be as many.

@@ -19,11 +19,12 @@ typedef struct attention {
   float *vectors; // [KEYS][head_dim]
   float *scores;  // [group][KEYS]
   float *results; // [group][head_dim + 2]: weighted sums, running maximum, sum of exponentials
+  float *angles;  // [head_dim]
 } attention_t;
 
 size_t gos_attention_scratch_floats(const gpuos_op_t *op) {
   size_t head_dim = op->params[2], group = op->params[3];
-  return group * head_dim + KEYS * head_dim + group * KEYS + 2 * group * (head_dim + 2);
+  return group * head_dim + KEYS * head_dim + group * KEYS + 2 * group * (head_dim + 2) + head_dim;
 }
 
 static attention_t make_attention(gos_unit_t *unit) {
@@ -35,11 +36,12 @@ static attention_t make_attention(gos_unit_t *unit) {
   a.v = gos_view(unit, GPUOS_AS_V);
   a.out = gos_view(unit, GPUOS_AS_OUT);
   a.partial = gos_view(unit, GPUOS_AS_PARTIAL);
-  a.cache = gos_cache_make(unit, params[1], params[2]);
+  a.cache = gos_cache_make(unit, params[1], params[2], params[6]);
   a.queries = unit->scratch;
   a.vectors = a.queries + (size_t)a.group * a.head_dim;
   a.scores = a.vectors + (size_t)KEYS * a.head_dim;
   a.results = a.scores + (size_t)a.group * KEYS;
+  a.angles = a.results + (size_t)a.group * (a.head_dim + 2);
   return a;
 }
 
@@ -51,7 +53,10 @@ static float *result_of(const attention_t *a, uint32_t g) {
 typedef struct range {
   uint32_t batch;
   gos_cache_slot_t slot; // sequence and head; position runs
-  uint32_t from, to;
+  uint32_t from, to;     // in memory
+  bool own;              // and the row's own, which is not there yet
+  uint32_t row;
+  const float *rotation;
 } range_t;
 
 // `count` keys (which 0) or values (1) from position `first` on, as floats.
@@ -105,25 +110,46 @@ static GOS_WIDE void add_weighted(float *sums, const float *vector, float weight
   for (uint32_t d = 0; d < count; d++) sums[d] += weight * vector[d];
 }
 
+static void add_values(const attention_t *a, uint32_t count) {
+  for (uint32_t g = 0; g < a->group; g++) {
+    weigh(a, g, count);
+    for (uint32_t i = 0; i < count; i++)
+      add_weighted(result_of(a, g), a->vectors + (size_t)i * a->head_dim, a->scores[g * KEYS + i],
+                   a->head_dim);
+  }
+}
+
+// As the cache will hold it.
+static void load_own(const attention_t *a, const range_t *r, const gos_view_t *from,
+                     const float *rotation) {
+  gos_cache_load_own(&a->cache, from, r->row, r->slot.head, rotation, a->vectors);
+  gos_round_f32(a->cache.store.dtype, a->head_dim, a->vectors);
+}
+
 static bool attend(const attention_t *a, const range_t *r) {
   for (uint32_t first = r->from, count; first < r->to; first += count) {
     count = r->to - first < KEYS ? r->to - first : KEYS;
     if (!load_vectors(a, r, 0, first, count)) return false;
     score(a, count);
     if (!load_vectors(a, r, 1, first, count)) return false;
-    for (uint32_t g = 0; g < a->group; g++) {
-      weigh(a, g, count);
-      for (uint32_t i = 0; i < count; i++)
-        add_weighted(result_of(a, g), a->vectors + (size_t)i * a->head_dim, a->scores[g * KEYS + i],
-                     a->head_dim);
-    }
+    add_values(a, count);
   }
+  if (!r->own) return true;
+  load_own(a, r, &a->k, r->rotation);
+  score(a, 1);
+  load_own(a, r, &a->v, NULL);
+  add_values(a, 1);
   return true;
 }
 
-static void load_queries(const attention_t *a, const uint32_t at[GPUOS_DIMS]) {
+static void load_queries(const attention_t *a, const range_t *r, const uint32_t at[GPUOS_DIMS]) {
   gos_load_f32(a->q.dtype, gos_at(&a->q, at), a->q.x->stride[3], a->group * a->head_dim,
                a->queries);
+  for (uint32_t g = 0; g < a->group && r->rotation != NULL; g++) {
+    float *query = a->queries + (size_t)g * a->head_dim;
+    gos_rotate(query, a->head_dim, a->cache.neighbours, r->rotation);
+    gos_round_f32(a->q.dtype, a->head_dim, query);
+  }
   for (uint32_t g = 0; g < a->group; g++) {
     float *result = result_of(a, g);
     memset(result, 0, (a->head_dim + 2) * sizeof *result);
@@ -170,6 +196,8 @@ static bool cached_range(const attention_t *a, uint32_t row, uint32_t split, ran
   if (from >= keys) return true;
   out->from = (uint32_t)from;
   out->to = (uint32_t)(end < keys ? end : keys);
+  out->own = a->k.x != NULL && end >= keys;
+  if (out->own) out->to--;
   return true;
 }
 
@@ -179,13 +207,14 @@ bool gos_unit_attention(gos_unit_t *unit) {
   if (unit->box.n[GPUOS_SLICED_DIM] == 0) return true;
   memcpy(at, unit->box.lo, sizeof at);
   do {
-    range_t r = {.batch = at[0]};
+    range_t r = {.batch = at[0], .row = at[1]};
     if (a.cache.store.x == NULL)
       dense_range(&a, at[1], &r);
     else if (!cached_range(&a, at[1], at[3], &r))
       return false;
     r.slot.head = at[2];
-    load_queries(&a, at);
+    if (a.cache.store.x != NULL) r.rotation = gos_cache_rotation(&a.cache, at[1], a.angles);
+    load_queries(&a, &r, at);
     if (!attend(&a, &r)) return false;
     store_results(&a, at);
   } while (gos_box_next(&unit->box, GPUOS_DIMS, at));

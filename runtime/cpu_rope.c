@@ -46,29 +46,31 @@ static void set_angle(const rotation_t *r, const gpuos_op_t *op, int32_t positio
   }
 }
 
-static void rotate(const rotation_t *r) {
-  for (uint32_t i = 0; i < r->pairs; i++) {
-    float *a = r->row + (r->neighbours ? 2 * i : i), *b = a + (r->neighbours ? 1 : r->pairs);
-    float x = *a, y = *b;
-    *a = x * r->cosine[i] - y * r->sine[i];
-    *b = y * r->cosine[i] + x * r->sine[i];
+void gos_rotate(float *row, uint32_t head_dim, bool neighbours, const float *rotation) {
+  uint32_t pairs = head_dim / 2;
+  for (uint32_t i = 0; i < pairs; i++) {
+    float *a = row + (neighbours ? 2 * i : i), *b = a + (neighbours ? 1 : pairs);
+    float x = *a, y = *b, cosine = rotation[i], sine = rotation[pairs + i];
+    *a = x * cosine - y * sine;
+    *b = y * cosine + x * sine;
   }
 }
 
 bool gos_unit_rope(gos_unit_t *unit) {
   gos_view_t x = gos_view(unit, GPUOS_AS_X), pos = gos_view(unit, GPUOS_AS_POS);
   gos_view_t out = gos_view(unit, GPUOS_AS_OUT);
-  uint32_t head_dim = x.x->extent[3];
+  uint32_t head_dim = out.x->extent[3];
   rotation_t r = make_rotation(unit, head_dim);
   const gpuos_box_t *box = &unit->box;
   for (uint32_t row = box->lo[1]; row < box->lo[1] + box->n[1]; row++) {
     int32_t position = gos_index(&pos, row * pos.step[1]);
-    if (position >= 0) set_angle(&r, unit->op, position);
+    set_angle(&r, unit->op, position < 0 ? 0 : position);
     for (uint32_t head = box->lo[2]; head < box->lo[2] + box->n[2]; head++) {
       const uint32_t at[GPUOS_DIMS] = {0, row, head, 0};
-      gos_load_f32(x.dtype, gos_at(&x, at), x.x->stride[3], head_dim, r.row);
-      if (position >= 0) rotate(&r);
-      gos_store_f32(out.dtype, gos_at(&out, at), out.x->stride[3], head_dim, r.row);
+      const float *from = x.x == NULL ? r.cosine : r.row; // the sines follow
+      if (x.x != NULL) gos_load_f32(x.dtype, gos_at(&x, at), x.x->stride[3], head_dim, r.row);
+      if (x.x != NULL && position >= 0) gos_rotate(r.row, head_dim, r.neighbours, r.cosine);
+      gos_store_f32(out.dtype, gos_at(&out, at), out.x->stride[3], head_dim, from);
     }
   }
   return true;

@@ -93,7 +93,7 @@ size_t gos_unit_scratch_floats(const gpuos_op_t *op, const gpuos_operand_t *oper
   switch (op->kind) {
   case GPUOS_MATMUL: return gos_matmul_scratch_floats(op);
   case GPUOS_MAP: return gos_pointwise_floats(op);
-  case GPUOS_KV_APPEND: return op->params[1]; // head_dim
+  case GPUOS_KV_APPEND: return 2 * (size_t)op->params[1]; // a vector, its rotation
   case GPUOS_ATTENTION:
   case GPUOS_ATTENTION_COMBINE: return gos_attention_scratch_floats(op);
   default: return row_floats(op, operands);

@@ -50,6 +50,10 @@ gos_unit_t gos_unit_make(const gpuos_table_t *table, void *const *buffers, const
 size_t gos_unit_acc_floats(const gpuos_op_t *op, const gpuos_operand_t *operands);
 size_t gos_unit_scratch_floats(const gpuos_op_t *op, const gpuos_operand_t *operands);
 size_t gos_matmul_acc_floats(const gpuos_op_t *op, const gpuos_operand_t *operands);
+// Turns the pairs of a head by `rotation`, its cosines and then its sines; neighbours: pair i is elements
+// 2i and 2i + 1, not i and i + head_dim / 2.
+void gos_rotate(float *row, uint32_t head_dim, bool neighbours, const float *rotation);
+
 size_t gos_matmul_scratch_floats(const gpuos_op_t *op);
 size_t gos_attention_scratch_floats(const gpuos_op_t *op);
 

@@ -108,21 +108,25 @@ typedef enum gpuos_kind {
   // is. params: 0 = f32 theta; 1 = u32 pairing (0: halves i, i + d/2; 1: neighbours 2i, 2i + 1); 2 =
   // u32 scaling (0 none, 1 linear, 2 llama3); 3 = f32 factor; 4 = f32 low_freq_factor; 5 = f32
   // high_freq_factor; 6 = f32 original context length. Frequencies as in Hugging Face's
-  // modeling_rope_utils.
+  // modeling_rope_utils. Without X: OUT[row,0,:] f32 = the cosines of the pairs, then their sines.
   GPUOS_ROPE,
   // [1, 1, kv head, 1] writes K[row,head,:], V[row,head,:] of every row at position POS[row] of
   // sequence SEQ[row] (row's own number without SEQ) into CACHE [2, kv head, page, page_size *
   // head_dim] through PAGES [sequence, context / page_size]. A negative position writes nothing; a
-  // page or a position outside is a fault. CACHE_IN is the same view before the write. params: 0 =
-  // u32 page_size; 1 = u32 head_dim.
+  // page or a position outside is a fault. CACHE_IN is the same view before the write. With
+  // ROTATION[row]: K is rotated first and rounded to its dtype. params: 0 = u32 page_size; 1 = u32
+  // head_dim; 2 = u32 pairing, as of ROPE.
   GPUOS_KV_APPEND,
   // [batch, row, kv head, split] Q, OUT [b,row,kv head,group * head_dim]. With CACHE: keys
   // 0..POS[row] of sequence SEQ[row] (batch is 1), split s taking positions [s * split_len, (s+1) *
-  // split_len); a negative POS gives zeros. With K and V [b,kv row,kv head,head_dim]: all keys, or
-  // with causal those up to the query's own row (counted from the end when there are more keys than
-  // queries). With more than one split the result is PARTIAL instead of OUT.
+  // split_len); a negative POS gives zeros. With CACHE, K and V, but no SEQ: the key at POS[row] is
+  // K[row], rounded to its own dtype and the cache's, which need not hold it yet; the value likewise.
+  // With ROTATION[row]: Q, and K if it is there, are rotated first and rounded to their dtype. With K
+  // and V [b,kv row,kv head,head_dim] and no CACHE: all keys, or with causal those up to the query's
+  // own row (counted from the end when there are more keys than queries). With more than one split
+  // the result is PARTIAL instead of OUT.
   // params: 0 = f32 scale; 1 = u32 page_size (0 without CACHE); 2 = u32 head_dim; 3 = u32 group; 4
-  // = u32 split_len (0 without CACHE); 5 = u32 causal.
+  // = u32 split_len (0 without CACHE); 5 = u32 causal; 6 = u32 pairing, as of ROPE.
   GPUOS_ATTENTION,
   // [1, row, kv head, 1] merges PARTIAL [row, kv head, split, group * (head_dim + 2)] f32 in split
   // order. For each query of the group: head_dim weighted sums, their running maximum, the sum of
@@ -152,6 +156,7 @@ typedef enum gpuos_as {
   GPUOS_AS_CACHE_IN, // state before the write: a read
   GPUOS_AS_CACHE,    // written by KV_APPEND, read by ATTENTION
   GPUOS_AS_PARTIAL,  // written by ATTENTION, read by ATTENTION_COMBINE
+  GPUOS_AS_ROTATION, // of a row's heads: what ROPE makes without X
   GPUOS_AS_COUNT
 } gpuos_as_t;
 

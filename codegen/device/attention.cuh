@@ -4,10 +4,12 @@
 // every KEY_LANES-th key, each with a running maximum (Milakov and Gimelshein 2018), and are merged
 // at the end, in order. Queries of a group share what is read.
 //
-// U, the generated instantiation, has operands x, out or partial, and either cache, pages, pos, seq
-// or k, v; PAGE_SIZE, HEAD_DIM, GROUP; RUN, elements that are loaded at once.
+// U, the generated instantiation, has operands x, out or partial, and k, v or else cache, pages, pos, seq,
+// beside which k and v are those of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; RUN,
+// elements that are loaded at once; NEIGHBOURS, of the rotation.
 #pragma once
 #include "cache.cuh"
+#include "rotate.cuh"
 
 GPUOS_DEVICE constexpr uint32_t gpuos_power_of_two(uint32_t at_least) {
   uint32_t power = 1;
@@ -22,10 +24,12 @@ template <class U> struct gpuos_attention {
   using cache = typename U::cache;
   using out = typename U::out;
   using partial = typename U::partial;
+  using rotation = typename U::rotation;
   using slots = gpuos_cache<U>;
 
   enum {
     PAGED = cache::PRESENT,
+    OWN = PAGED && (int)k::PRESENT, // the key of a row's own position is not in the cache yet
     STORE = PAGED ? (int)cache::DTYPE : (int)k::DTYPE,
     STORE_BYTES = gpuos_format<STORE>::BYTES,
     HEAD_DIM = U::HEAD_DIM,
@@ -48,7 +52,9 @@ template <class U> struct gpuos_attention {
   // One query row, KV head and split; the keys it sees.
   struct range {
     uint32_t point[GPUOS_DIMS];
-    uint32_t sequence, from, to;
+    uint32_t sequence, from, to; // keys in memory
+    bool own;                    // and the row's own
+    bool rotates;
   };
 
   // What a thread has of QUERIES queries.
@@ -64,7 +70,7 @@ template <class U> struct gpuos_attention {
   // ---- load -------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool find_range(const gpuos_ctx &ctx, range &r) {
-    r.sequence = r.from = r.to = 0;
+    r.sequence = r.from = r.to = 0, r.own = r.rotates = false;
     if constexpr (PAGED) {
       typename slots::slot slot;
       if (!slots::find_slot(ctx, r.point[1], slot)) return false;
@@ -72,6 +78,9 @@ template <class U> struct gpuos_attention {
       const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
       r.sequence = slot.sequence, r.from = from;
       r.to = keys < from ? from : keys - from < length ? keys : from + length;
+      r.own = OWN && slot.position >= 0 && keys > from && keys - from <= length;
+      if (r.own) r.to--;
+      r.rotates = slot.position >= 0;
     } else {
       const uint32_t keys = k::extent(ctx, 1), rows = ctx.slot->op.extent[1];
       const int seen = (int)(keys + r.point[1] + 1 - rows); // counted from the end
@@ -129,9 +138,27 @@ template <class U> struct gpuos_attention {
       for (int e = 0; e < ELEMENTS; e++) s.query[q][e] = s.sum[q][e] = 0.0f;
       s.largest[q] = gpuos_minus_infinity(), s.total[q] = 0.0f;
       if (first + q >= U::GROUP) continue;
-      vector<x::DTYPE> query;
-      query.load(x::at(ctx, r.point) + skip, x::stride(ctx, 3));
-      query.widen(s.query[q]);
+      load_own<x>(ctx, r, x::at(ctx, r.point) + skip, s.query[q]);
+    }
+  }
+
+  // A thread's elements of a vector of this step at `from`, rotated if it is to be.
+  template <class X>
+  GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, uint64_t from,
+                             float (&out)[ELEMENTS]) {
+    if (rotation::PRESENT && r.rotates) {
+      if constexpr (rotation::PRESENT) {
+        const uint64_t table = rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; i++)
+          if (has(i))
+            gpuos_rotate<U>::template load<X>(ctx, from, X::stride(ctx, 3), table, dim(i),
+                                              out + i * RUN);
+      }
+    } else {
+      vector<X::DTYPE> whole;
+      whole.load(from, X::stride(ctx, 3));
+      whole.widen(out);
     }
   }
 
@@ -148,18 +175,18 @@ template <class U> struct gpuos_attention {
     return sum;
   }
 
-  // Turns the scores of KEYS keys into weights against the new maximum.
-  GPUOS_DEVICE void weigh(state &s, int q, float (&scores)[KEYS]) {
+  // Turns the scores of some keys into weights against the new maximum.
+  template <int COUNT> GPUOS_DEVICE void weigh(state &s, int q, float (&scores)[COUNT]) {
     float largest = s.largest[q];
 #pragma unroll
-    for (int i = 0; i < KEYS; i++) largest = fmaxf(largest, scores[i]);
+    for (int i = 0; i < COUNT; i++) largest = fmaxf(largest, scores[i]);
     const float factor = largest == s.largest[q] ? 1.0f : expf(s.largest[q] - largest);
     const bool none = largest == gpuos_minus_infinity();
     s.largest[q] = largest, s.total[q] *= factor;
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) s.sum[q][e] *= factor;
 #pragma unroll
-    for (int i = 0; i < KEYS; i++) {
+    for (int i = 0; i < COUNT; i++) {
       scores[i] = none ? 0.0f : expf(scores[i] - largest);
       s.total[q] += scores[i];
     }
@@ -201,6 +228,35 @@ template <class U> struct gpuos_attention {
           s.sum[q][e] = fmaf(weights[q][i], widened[e], s.sum[q][e]);
     }
     return inside;
+  }
+
+  // The row's own key, rounded as the cache will hold it: by the first key lane.
+  GPUOS_DEVICE void attend_own(const gpuos_ctx &ctx, const range &r, state &s) {
+    if constexpr (OWN) {
+      const bool mine = key_lane() == 0;
+      const uint32_t point[GPUOS_DIMS] = {0, 0, r.point[2], 0};
+      const uint64_t k_row = (uint64_t)r.point[1] * k::stride(ctx, 1) * k::BYTES;
+      const uint64_t v_row = (uint64_t)r.point[1] * v::stride(ctx, 1) * v::BYTES;
+      const float scale = __uint_as_float(ctx.slot->op.params[0]);
+      float key[ELEMENTS] = {}, value[ELEMENTS] = {};
+      vector<v::DTYPE> whole;
+      if (mine) load_own<k>(ctx, r, k::at(ctx, point) + k_row, key);
+      if (mine) whole.load(v::at(ctx, point) + v_row, v::stride(ctx, 3));
+      if (mine) whole.widen(value);
+#pragma unroll
+      for (int e = 0; e < ELEMENTS; e++) {
+        key[e] = gpuos_round<STORE>(key[e]);
+        value[e] = gpuos_round<STORE>(value[e]);
+      }
+#pragma unroll
+      for (int q = 0; q < QUERIES; q++) {
+        const float sum = score(s.query[q], key); // by all lanes
+        float weight[1] = {mine ? sum * scale : gpuos_minus_infinity()};
+        weigh(s, q, weight);
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; e++) s.sum[q][e] = fmaf(weight[0], value[e], s.sum[q][e]);
+      }
+    }
   }
 
   // ---- store ------------------------------------------------------------------------------------
@@ -265,6 +321,7 @@ template <class U> struct gpuos_attention {
     load_queries(ctx, r, first, s);
     for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS)
       inside &= attend(ctx, r, key + key_lane(), s);
+    if (r.own) attend_own(ctx, r, s);
     share(ctx, s);
     gpuos_barrier();
     store(ctx, r, first);

@@ -87,7 +87,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &load
 template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, char *smem) {
   gpuos_loader loader = {};
   loader.cta = &cta, loader.smem = smem;
-  if constexpr (PROGRAM::CTAS == 2)
+  if constexpr (GPUOS_CTAS == 2)
     gpuos_fill_rings<PROGRAM>(loader);
   else
     gpuos_stream_tiles<PROGRAM>(loader);
@@ -176,7 +176,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char 
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
-  if constexpr (PROGRAM::CTAS == 2)
+  if constexpr (GPUOS_CTAS == 2)
     gpuos_run_ready_tiles<PROGRAM>(cta, smem);
   else
     gpuos_run_tiles<PROGRAM>(cta, smem);
@@ -184,21 +184,21 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-template <int CTAS> GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
+GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   for (int s = 0; s < GPUOS_STAGES; s++) {
     mbarrier_init(&cta.full[s], 1);
     mbarrier_init(&cta.empty[s], 2 * cta.ctas); // both warpgroups, of both CTAs
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 32);
-    mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS + (CTAS == 1)); // there the loader as well
+    mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS + (GPUOS_CTAS == 1)); // there the loader as well
   }
   mbarrier_init(&cta.want, 1);
   for (int s = 0; s < GPUOS_MOST_STREAM_STAGES; s++) {
     mbarrier_init(&cta.stream_full[s], 1);
     mbarrier_init(&cta.stream_empty[s], GPUOS_WARPS);
   }
-  if constexpr (CTAS == 1) return;
+  if constexpr (GPUOS_CTAS == 1) return;
   mbarrier_init(&cta.peer_ready, 1);
   for (int c = 0; c < GPUOS_CHANNELS; c++) {
     mbarrier_init(&cta.message_full[c], 1);
@@ -208,7 +208,7 @@ template <int CTAS> GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   fence_mbarrier_init();
 }
 
-GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, uint32_t ctas) {
+GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   const gpuos_table_t *table = (const gpuos_table_t *)args.table;
   const gpuos_control_t *control = (const gpuos_control_t *)args.control;
   cta.args = args;
@@ -218,8 +218,8 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, ui
   cta.wait_lists = GPUOS_SECTION(table, gpuos_wait_list_t, wait_lists);
   cta.waits = GPUOS_SECTION(table, gpuos_wait_t, waits);
   cta.tile_count = table->tiles.count;
-  cta.ctas = ctas;
-  cta.rank = ctas == 1 ? 0 : blockIdx.x % 2;
+  cta.ctas = GPUOS_CTAS;
+  cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN, cta.submitted = cta.parked = cta.lent = 0; // until the watch has looked
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
@@ -227,7 +227,7 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, ui
   cta.held_total_ns = 0;
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
   for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE, cta.finished[s] = 0;
-  for (int w = 0; w < GPUOS_WARPS; w++) cta.flow[w] = {~0ull, 0, 0, 0, {0, 0}};
+  for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
@@ -241,6 +241,12 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
   const bool relays = blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0();
   if (warp == GPUOS_RELAY_WARP && relays) gpuos_relay(cta);
   __syncwarp();
+}
+
+// A function of its own, where workers and agents have registers alike: inlined, the agents' would be the
+// workers' as well.
+template <class PROGRAM> __device__ __noinline__ void gpuos_agent_apart(gpuos_cta &cta, char *smem) {
+  gpuos_agent<PROGRAM>(cta, smem);
 }
 
 // Dynamic shared memory: the most that any of the operators' units takes.
@@ -259,29 +265,33 @@ template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
   return most;
 }
 
-// PROGRAM is the generated struct: CTAS of a cluster, 2 when there are wgmma units; UNIT_BYTES, shared
+// PROGRAM is the generated struct: UNIT_BYTES, shared
 // memory that a unit takes, SUM_BYTES, that of a slot's partial sums; run and load, of a tile of
 // operator number `op`; bulk(op), whether the loader fills a ring for it.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
   __shared__ gpuos_cta cta;
   if (gpuos_thread() == 0) {
-    gpuos_open(cta, args, PROGRAM::CTAS);
-    gpuos_open_barriers<PROGRAM::CTAS>(cta);
-    if constexpr (PROGRAM::CTAS == 1) cta.layout = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
+    gpuos_open(cta, args);
+    gpuos_open_barriers(cta);
+    if constexpr (GPUOS_CTAS == 1) cta.layout = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
   }
   __syncthreads();
-  if constexpr (PROGRAM::CTAS == 2) barrier_cluster();
+  if constexpr (GPUOS_CTAS == 2) barrier_cluster();
   if (gpuos_thread() < GPUOS_THREADS) {
-    if constexpr (PROGRAM::CTAS == 2) setmaxnreg_inc<GPUOS_WORKER_REGISTERS>();
+    if constexpr (GPUOS_CTAS == 2) setmaxnreg_inc<GPUOS_WORKER_REGISTERS>();
     gpuos_worker_loop<PROGRAM>(cta, smem);
     __syncwarp();
   } else {
-    if constexpr (PROGRAM::CTAS == 2) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
-    gpuos_agent<PROGRAM>(cta, smem);
+    if constexpr (GPUOS_CTAS == 2) {
+      setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
+      gpuos_agent<PROGRAM>(cta, smem);
+    } else {
+      gpuos_agent_apart<PROGRAM>(cta, smem);
+    }
   }
   // No CTA goes while its peer may still copy into it.
-  if constexpr (PROGRAM::CTAS == 2)
+  if constexpr (GPUOS_CTAS == 2)
     barrier_cluster();
   else
     __syncthreads();

@@ -1,27 +1,34 @@
 // kv_append.cuh: KV_APPEND, one tile: K and V of every row into the paged cache.
 //
-// U, the generated instantiation, has operands k, v, cache, pages, pos, seq; PAGE_SIZE, HEAD_DIM;
-// RUN, elements that move at once.
+// U, the generated instantiation, has operands k, v, cache, pages, pos, seq, rotation; PAGE_SIZE,
+// HEAD_DIM; RUN, elements that move at once; NEIGHBOURS, of the rotation.
 #pragma once
 #include "cache.cuh"
+#include "rotate.cuh"
 
 template <class U> struct gpuos_kv_append {
   using k = typename U::k;
   using v = typename U::v;
   using cache = typename U::cache;
+  using rotation = typename U::rotation;
   using slots = gpuos_cache<U>;
   enum { RUN = U::RUN, RUNS = U::HEAD_DIM / RUN, SMEM_BYTES = 0 };
 
   // ---- store ------------------------------------------------------------------------------------
 
-  template <class FROM>
+  template <class FROM, bool ROTATES>
   GPUOS_DEVICE void store(const gpuos_ctx &ctx, uint32_t row, uint32_t head, uint32_t d,
                           uint64_t to) {
-    const uint64_t element = (uint64_t)row * FROM::stride(ctx, 1) +
-                             (uint64_t)head * FROM::stride(ctx, 2) +
-                             (uint64_t)d * FROM::stride(ctx, 3);
+    const uint64_t element =
+        (uint64_t)row * FROM::stride(ctx, 1) + (uint64_t)head * FROM::stride(ctx, 2);
+    const uint64_t from = FROM::base(ctx) + element * FROM::BYTES, stride = FROM::stride(ctx, 3);
     float values[RUN];
-    gpuos_load<FROM::DTYPE, RUN>(FROM::base(ctx) + element * FROM::BYTES, values);
+    if constexpr (ROTATES) {
+      const uint64_t table = rotation::base(ctx) + (uint64_t)row * rotation::stride(ctx, 2) * 4;
+      gpuos_rotate<U>::template load<FROM>(ctx, from, stride, table, d, values);
+    } else {
+      gpuos_load<FROM::DTYPE, RUN>(from + d * stride * FROM::BYTES, values);
+    }
     gpuos_store<cache::DTYPE, RUN>(to + (uint64_t)d * cache::stride(ctx, 3) * cache::BYTES, values);
   }
 
@@ -32,8 +39,8 @@ template <class U> struct gpuos_kv_append {
     if (!slots::find_slot(ctx, row, slot)) return false;
     if (slot.position < 0) return true;
     if (!slots::find_key(ctx, slot.sequence, slot.position, head, key)) return false;
-    store<k>(ctx, row, head, d, key);
-    store<v>(ctx, row, head, d, key + slots::value_offset(ctx));
+    store<k, rotation::PRESENT>(ctx, row, head, d, key);
+    store<v, false>(ctx, row, head, d, key + slots::value_offset(ctx));
     return true;
   }
 

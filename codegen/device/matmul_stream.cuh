@@ -112,6 +112,7 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
     for (int i = 0; i < TURNS_OF_X; i++) {
       const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
+      words[i] = make_uint4(0, 0, 0, 0);
       if (chunk < CHUNKS) words[i] = ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16));
     }
 #pragma unroll
@@ -123,7 +124,7 @@ template <class U> struct gpuos_matmul_stream {
 
   // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM.
   GPUOS_DEVICE void normalise_row(const gpuos_ctx &ctx, uint32_t row) {
-    float v[TURNS_OF_X][8], sum = 0.0f;
+    float v[TURNS_OF_X][8] = {}, sum = 0.0f;
     const uint64_t from = row_of_x(ctx, row);
 #pragma unroll
     for (int i = 0; i < TURNS_OF_X; i++) {
@@ -133,8 +134,7 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
     for (int i = 0; i < TURNS_OF_X; i++)
 #pragma unroll
-      for (int e = 0; e < 8; e++)
-        if (gpuos_thread() + i * GPUOS_THREADS < CHUNKS) sum = fmaf(v[i][e], v[i][e], sum);
+      for (int e = 0; e < 8; e++) sum = fmaf(v[i][e], v[i][e], sum);
     sum = gpuos_reduce_sum(sum, ctx.smem + M * X_PITCH);
     const float mean = sum / (float)U::K;
     const float scale = 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->op.params[0]));

@@ -1,6 +1,8 @@
 // rope.cuh: ROPE, one tile: rotates pairs of elements by position times frequency.
 //
 // Frequencies as in Hugging Face's modeling_rope_utils; angle = position * frequency, both floats.
+// Without X: the cosines, then the sines.
+//
 // U, the generated instantiation, has operands x, pos, out; HEAD_DIM; NEIGHBOURS, pair i is 2 i and
 // 2 i + 1 instead of i and i + HEAD_DIM / 2; SCALING (0 none, 1 linear, 2 llama3).
 #pragma once
@@ -53,6 +55,13 @@ template <class U> struct gpuos_rope {
 
   // ---- store ------------------------------------------------------------------------------------
 
+  GPUOS_DEVICE void store_table(const gpuos_ctx &ctx, uint32_t row) {
+    const uint32_t point[GPUOS_DIMS] = {0, row, 0, 0};
+    const uint64_t to = out::at(ctx, point), step = out::stride(ctx, 3) * 4ull;
+    for (uint32_t i = gpuos_thread(); i < 2 * PAIRS; i += GPUOS_THREADS)
+      *(float *)(to + i * step) = cosines(ctx)[i]; // the sines follow
+  }
+
   GPUOS_DEVICE void store(const gpuos_ctx &ctx, uint32_t row, bool turn) {
     const gpuos_box_t &box = ctx.slot->box;
     const uint64_t x_step = x::stride(ctx, 3), out_step = out::stride(ctx, 3);
@@ -82,7 +91,10 @@ template <class U> struct gpuos_rope {
       const int position = pos::index(ctx, (uint64_t)row * pos::step(ctx, 1));
       load_angles(ctx, position < 0 ? 0 : position);
       gpuos_barrier();
-      store(ctx, row, position >= 0); // a negative position leaves the row as it is
+      if constexpr (x::PRESENT)
+        store(ctx, row, position >= 0); // a negative position leaves the row as it is
+      else
+        store_table(ctx, row);
       gpuos_barrier();
     }
     return true;

@@ -139,17 +139,17 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
 
 // In a cluster's kernel the tile's waits are over then: what others wrote for it is visible to workers
 // and bulk copies. Otherwise the workers wait, and weights stream in meanwhile.
-template <class PROGRAM> GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
+GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   const uint32_t at = s.turn % GPUOS_SLOTS;
   gpuos_slot &slot = cta.slots[at];
   __syncwarp();
-  if constexpr (PROGRAM::CTAS == 2)
+  if constexpr (GPUOS_CTAS == 2)
     if (!gpuos_wait_all(cta, slot, s.met, [&] { gpuos_signal_stored(cta, s.signalled); }))
       return false;
   if (gpuos_lane0()) {
     gpuos_wait_out_hold(cta);                // no tile begins in a pause
     if (slot.slice > 0) fence_acq_rel_gpu(); // the workers read what was put down through L1
-    if (PROGRAM::CTAS == 2) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+    if (GPUOS_CTAS == 2) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
   }
   __syncwarp();
   mbarrier_arrive(&cta.slot_full[at]); // all lanes have written to it
@@ -161,7 +161,7 @@ template <class PROGRAM> GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_s
 
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  if constexpr (PROGRAM::CTAS == 1)
+  if constexpr (GPUOS_CTAS == 1)
     return gpuos_take_one(cta, s, next);
   else
     return cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next) : gpuos_follow(cta, s, next);
@@ -170,16 +170,16 @@ GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_next next = {};
   bool wanted = true;
-  if (PROGRAM::CTAS == 2 && gpuos_lane0())
+  if (GPUOS_CTAS == 2 && gpuos_lane0())
     gpuos_signal_stored(cta, s.signalled); // at least once a tile: cta.done is short
-  if (PROGRAM::CTAS == 2 && gpuos_lane0() && s.turn > 0)
+  if (GPUOS_CTAS == 2 && gpuos_lane0() && s.turn > 0)
     wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
   if (!gpuos_agree(wanted)) return false;
   do {
     if (!gpuos_take<PROGRAM>(cta, s, next)) return false;
     if (next.mine.number == GPUOS_NONE) s.paired = false;
   } while (next.mine.number == GPUOS_NONE);
-  return gpuos_fill(cta, s, next) && gpuos_publish<PROGRAM>(cta, s);
+  return gpuos_fill(cta, s, next) && gpuos_publish(cta, s);
 }
 
 // Then tells everyone else in the CTA that nothing comes any more. After a stop, copies may still be

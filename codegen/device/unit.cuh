@@ -4,7 +4,7 @@
 // kernel.cuh. gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on
 // its way through the CTA, and there are several, so that the next ones are fetched while one runs.
 //
-// Generated before it: GPUOS_SMEM_LIMIT, bytes of one CTA; GPUOS_STATIC_SMEM, the most of them that
+// Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_SMEM_LIMIT, bytes of one CTA; GPUOS_STATIC_SMEM, the most of them that
 // gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that a unit without a ring may; GPUOS_SLOTS.
 #pragma once
 #include "dtype.cuh"
@@ -13,8 +13,10 @@ enum {
   GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
   GPUOS_AGENTS = 128,
-  GPUOS_STAGES = 4,              // of the ring of the wgmma units: ring.cuh
-  GPUOS_MOST_STREAM_STAGES = 12, // of the one that weights stream through: stream.cuh
+  GPUOS_STAGES = 4, // of the ring of the wgmma units: ring.cuh
+  // Of the one that weights stream through, at most: stream.cuh. There is none in a cluster.
+  GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 12 : 1,
+  GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
@@ -106,7 +108,7 @@ struct gpuos_cta {
   uint32_t stored[2]; // warps that have written their results, of even and of odd tiles
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
   uint32_t finished[GPUOS_SLOTS];   // warps that are through with a streaming tile's weights
-  gpuos_flow flow[GPUOS_WARPS];
+  gpuos_flow flow[GPUOS_FLOWS];
   gpuos_stream_layout layout;
   // From the leader of the cluster to the other CTA, by channel, and back.
   uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;

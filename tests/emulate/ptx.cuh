@@ -354,7 +354,7 @@ static void emulated_sweep(uint32_t warp) {
 
 static void emulated_land_some() {
   for (uint32_t i = 0; i < emulated->copy_count;) {
-    if (emulated_random() % 4) {
+    if (emulated_random() % 64) {
       i++;
       continue;
     }

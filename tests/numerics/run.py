@@ -2,6 +2,9 @@
 """Compiles small graphs, runs them on the CPU device and compares with float64 NumPy.
 
     python3 tests/numerics/run.py GPUOSC GPUOS [--filter TEXT] [--seed N] [--jobs N] [--keep DIR]
+                                  [--emulator DIR]
+
+With --emulator, the folder of tests/emulate's libcuda.so.1, the generated device code runs as well.
 
 Prints a line a case and a count; exits with 1 if one fails. Tolerances: bounds.py.
 """
@@ -21,9 +24,11 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cases_attention  # noqa: E402
 import cases_fused  # noqa: E402
+import cases_live  # noqa: E402
 import cases_matmul  # noqa: E402
 import cases_pointwise  # noqa: E402
 import cases_rows  # noqa: E402
+import cases_stream  # noqa: E402
 import cases_views  # noqa: E402
 import dtypes  # noqa: E402
 import random_graphs  # noqa: E402
@@ -31,7 +36,7 @@ import runner  # noqa: E402
 from graph import Graph  # noqa: E402
 
 FAMILIES = (cases_pointwise, cases_matmul, cases_rows, cases_attention, cases_views, cases_fused,
-            random_graphs)
+            cases_stream, cases_live, random_graphs)
 
 # build(graph) declares everything; budgets are --unit-budget-us values, None the default one.
 Case = collections.namedtuple("Case", "name build budgets runs")
@@ -69,11 +74,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", type=pathlib.Path, help="where failing cases stay")
+    parser.add_argument("--emulator", type=pathlib.Path, help="of the device code")
     options = parser.parse_args()
     dtypes.check()
     start = time.monotonic()
     folder = (options.keep or pathlib.Path(tempfile.mkdtemp())).resolve()
-    tools = runner.Tools(options.gpuosc.resolve(), options.gpuos.resolve())
+    tools = runner.Tools(options.gpuosc.resolve(), options.gpuos.resolve(), options.emulator)
     cases = [c for c in all_cases() if options.filter in c.name]
     print(f"{len(cases)} cases, seed {options.seed}; the largest error as a share of its bound")
     failed = 0

@@ -1,4 +1,5 @@
 """Compiles and runs one graph, and compares what comes out with its reference."""
+import os
 import pathlib
 import subprocess
 
@@ -15,12 +16,14 @@ class Failure(Exception):
 
 
 class Tools:
-    def __init__(self, gpuosc, gpuos):
-        self.gpuosc, self.gpuos = gpuosc, gpuos
+    """`emulator`: the folder of a libcuda.so.1 that runs device code on the CPU, or None."""
+    def __init__(self, gpuosc, gpuos, emulator=None):
+        self.gpuosc, self.gpuos, self.emulator = gpuosc, gpuos, emulator
 
 
-def call(*words):
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120)
+def call(*words, **variables):
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **{n: str(v) for n, v in variables.items()}})
     if done.returncode:
         raise Failure(f"{pathlib.Path(str(words[0])).name} {words[1]} exits with "
                       f"{done.returncode}: {done.stderr.strip()[:2000]}")
@@ -35,18 +38,31 @@ def compile_table(tools, graph, folder, budget):
     return table
 
 
-def run_steps(tools, graph, table, folder, options):
+def emulate(tools, folder):
+    """The artefact, and what runs its device code on the CPU. Without wgmma, which sm_90 lacks."""
+    target, source, built = folder / "sm_90.yaml", folder / "model.cu", folder / "model.so"
+    root = pathlib.Path(__file__).resolve().parents[2]
+    text = (root / "ir/targets/h200.yaml").read_text()
+    target.write_text(text.replace("arch: sm_90a", "arch: sm_90"))
+    words = [tools.gpuosc, folder / "model.yaml", f"--target-file={target}"]
+    call(*words, "--emit=cuda", "-o", source)
+    call(*words, "-o", folder / "model.cubin")
+    call("sh", root / "tests/emulate/build.sh", source, built)
+    return folder / "model.cubin", {"LD_LIBRARY_PATH": tools.emulator, "GPUOS_EMULATED": built}
+
+
+def run_steps(tools, graph, artefact, folder, options, **variables):
     """Bits of the outputs after each step; states are carried in files."""
     states, results = {}, []
     for number, step in enumerate(graph.steps):
-        words = [tools.gpuos, "run", table, "--device=cpu", "--quiet", *options]
+        words = [tools.gpuos, "run", artefact, "--quiet", *options]
         for name, bits in {**graph.bits, **states, **step}.items():
             at = folder / f"{safe(name)}.in"
             at.write_bytes(np.ascontiguousarray(bits).tobytes())
             words.append(f"--set={name}={at}")
         wanted = graph.outputs + graph.states()
         words += [f"--out={name}={folder / safe(name)}.out" for name in wanted]
-        call(*words)
+        call(*words, **variables)
         found = {}
         for name in wanted:
             number_of = graph.environments[number][name]
@@ -89,6 +105,13 @@ def compare(name, bits, want, exact, vague):
     return float(share.max()) if share.size else 0.0
 
 
+def judge(graph, results):
+    """Largest error of these results as a share of what is allowed."""
+    return max((compare(name, bits, names[name], graph.exact.get(name), graph.vague)
+                for found, names in zip(results, graph.environments)
+                for name, bits in found.items()), default=0.0)
+
+
 def check(tools, graph, folder, budgets=(None,), runs=RUNS):
     """Largest error over all runs as a share of what is allowed. Raises Failure."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,16 +123,17 @@ def check(tools, graph, folder, budgets=(None,), runs=RUNS):
         table = compile_table(tools, graph, folder, budget)
         first = None
         for options in runs:
-            results = run_steps(tools, graph, table, folder, options)
+            results = run_steps(tools, graph, table, folder, ["--device=cpu", *options])
             if first is None:
                 first = results
-                for found, names in zip(results, graph.environments):
-                    for name, bits in found.items():
-                        worst = max(worst, compare(name, bits, names[name],
-                                                   graph.exact.get(name), graph.vague))
+                worst = max(worst, judge(graph, results))
             for step, (a, b) in enumerate(zip(first, results)):
                 for name in a:
                     if not np.array_equal(a[name], b[name]):
                         raise Failure(f"'{name}' after step {step} differs between "
                                       f"{' '.join(runs[0])} and {' '.join(options)}")
+    if tools.emulator:
+        artefact, variables = emulate(tools, folder)
+        worst = max(worst, judge(graph, run_steps(tools, graph, artefact, folder,
+                                                  ["--device=cuda"], **variables)))
     return worst

@@ -246,25 +246,35 @@ static void judge_rows(oracle_t *o, uint32_t op, bool norm) {
 static void judge_rope(oracle_t *o, uint32_t op) {
   const uint32_t *p = OP(op).params;
   allow(o, op, S(OUT) | S(X) | S(POS));
-  const gpuos_operand_t *x = input(o, op, GPUOS_AS_X, "1bc?", 0, 0, false);
-  is_float(o, output(o, op, GPUOS_AS_OUT, "1bcw", x->extent[3], 0));
+  const gpuos_operand_t *out = output(o, op, GPUOS_AS_OUT, "1bc?", 0, 0);
+  is_float(o, out);
+  bool table = input(o, op, GPUOS_AS_X, "1bcw", out->extent[3], 0, true) == NULL;
+  if (table) MUST(out->dtype == GPUOS_F32 && OP(op).extent[2] == 1);
   input(o, op, GPUOS_AS_POS, "111b", 0, 0, false);
   lacks(o, op, "03");
-  MUST(x->extent[3] % 2 == 0);
+  MUST(out->extent[3] % 2 == 0);
   MUST(positive(p[0]) && p[1] < 2 && p[2] < 3);
   if (p[2] != 0) MUST(positive(p[3]));
   if (p[2] == 2) MUST(positive(p[4]) && positive(p[5]) && positive(p[6]));
   if (p[2] == 2) MUST(number(p[4]) < number(p[5]));
 }
 
+static void judge_rotation(oracle_t *o, uint32_t op, const char *form, wide_t head, wide_t rows,
+                           uint32_t pairing) {
+  MUST(pairing < 2);
+  const gpuos_operand_t *x = input(o, op, GPUOS_AS_ROTATION, form, head, rows, true);
+  if (x != NULL) MUST(x->dtype == GPUOS_F32 && head % 2 == 0);
+}
+
 static void judge_append(oracle_t *o, uint32_t op) {
   wide_t page = OP(op).params[0], head = OP(op).params[1];
-  allow(o, op, S(CACHE) | S(CACHE_IN) | S(K) | S(V) | S(POS) | S(SEQ) | S(PAGES));
+  allow(o, op, S(CACHE) | S(CACHE_IN) | S(K) | S(V) | S(POS) | S(SEQ) | S(PAGES) | S(ROTATION));
   MUST(page > 0 && head > 0);
   const gpuos_operand_t *k = input(o, op, GPUOS_AS_K, "1?cw", head, 0, false);
   wide_t rows = k->extent[1];
   input(o, op, GPUOS_AS_V, "1Wcw", head, rows, false);
   input(o, op, GPUOS_AS_POS, "111w", rows, 0, false);
+  judge_rotation(o, op, "11Ww", head, rows, OP(op).params[2]);
   bool seq = input(o, op, GPUOS_AS_SEQ, "111w", rows, 0, true) != NULL;
   const gpuos_operand_t *pages = input(o, op, GPUOS_AS_PAGES, "11??", 0, 0, false);
   const gpuos_operand_t *in = input(o, op, GPUOS_AS_CACHE_IN, "wc?W", 2, page * head, false);
@@ -290,7 +300,10 @@ static void judge_attention(oracle_t *o, uint32_t op) {
   else
     is_float(o, output(o, op, GPUOS_AS_OUT, "abcw", group * head, 0));
   if (only(o, op, GPUOS_AS_CACHE) != NULL) {
-    allow(o, op, result | S(X) | S(CACHE) | S(POS) | S(SEQ) | S(PAGES));
+    allow(o, op, result | S(X) | S(CACHE) | S(POS) | S(SEQ) | S(PAGES) | S(K) | S(V) | S(ROTATION));
+    bool own = input(o, op, GPUOS_AS_K, "aWcw", head, p->extent[1], true) != NULL;
+    MUST((input(o, op, GPUOS_AS_V, "aWcw", head, p->extent[1], true) != NULL) == own);
+    judge_rotation(o, op, "11bw", head, 0, p->params[6]);
     input(o, op, GPUOS_AS_CACHE, "wc?W", 2, page * head, false);
     input(o, op, GPUOS_AS_POS, "111b", 0, 0, false);
     bool seq = input(o, op, GPUOS_AS_SEQ, "111b", 0, 0, true) != NULL;
@@ -298,6 +311,7 @@ static void judge_attention(oracle_t *o, uint32_t op) {
     MUST(page > 0 && len > 0 && p->extent[0] <= 1);
     MUST(len * p->extent[3] >= page * pages->extent[3]);
     if (!seq) MUST(p->extent[1] <= pages->extent[2]);
+    if (own) MUST(!seq);
   } else {
     allow(o, op, result | S(X) | S(K) | S(V));
     const gpuos_operand_t *k = input(o, op, GPUOS_AS_K, "a?cw", head, 0, false);

@@ -1,0 +1,51 @@
+// rotate.cuh: vectors of a head, rotated on their way, as KV_APPEND and ATTENTION take them.
+//
+// U, the generated instantiation, has operand rotation, of a row: its cosines, then its sines; HEAD_DIM;
+// RUN, elements that move at once; NEIGHBOURS, pair i is 2 i and 2 i + 1 instead of i and i + HEAD_DIM
+// / 2. Halves are a multiple of RUN, or RUN is 1.
+#pragma once
+#include "unit.cuh"
+
+template <class U> struct gpuos_rotate {
+  using rotation = typename U::rotation;
+  enum { RUN = U::RUN, PAIRS = U::HEAD_DIM / 2 };
+
+  // Cosine and sine of element d's pair; the sine is negative for the first one of it.
+  template <int COUNT> struct angles {
+    float cosine[COUNT], sine[COUNT];
+  };
+  GPUOS_DEVICE angles<RUN> load_angles(const gpuos_ctx &ctx, uint64_t table, uint32_t d) {
+    angles<RUN> a;
+    const uint64_t step = (uint64_t)rotation::stride(ctx, 3) * 4;
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+      const uint32_t e = d + i, pair = U::NEIGHBOURS ? e / 2 : e % PAIRS;
+      const bool first = U::NEIGHBOURS ? e % 2 == 0 : e < PAIRS;
+      a.cosine[i] = __uint_as_float(ld_global_u32((const void *)(table + pair * step)));
+      a.sine[i] = __uint_as_float(ld_global_u32((const void *)(table + (PAIRS + pair) * step)));
+      a.sine[i] = first ? -a.sine[i] : a.sine[i];
+    }
+    return a;
+  }
+
+  // Where the other elements of the pairs of d, d + 1.. begin; among neighbours they are among these.
+  GPUOS_DEVICE uint32_t partners(uint32_t d) {
+    if constexpr (U::NEIGHBOURS) return RUN == 1 ? d ^ 1 : d;
+    return d < PAIRS ? d + PAIRS : d - PAIRS;
+  }
+
+  // Elements d.. of the vector at `from`, rotated, rounded to their dtype.
+  template <class X>
+  GPUOS_DEVICE void load(const gpuos_ctx &ctx, uint64_t from, uint64_t stride, uint64_t table,
+                         uint32_t d, float *out) {
+    float own[RUN], other[RUN];
+    gpuos_load<X::DTYPE, RUN>(from + d * stride * X::BYTES, own);
+    gpuos_load<X::DTYPE, RUN>(from + partners(d) * stride * X::BYTES, other);
+    const angles<RUN> a = load_angles(ctx, table, d);
+#pragma unroll
+    for (int i = 0; i < RUN; i++) {
+      const float partner = other[U::NEIGHBOURS && RUN > 1 ? i ^ 1 : i];
+      out[i] = gpuos_round<X::DTYPE>(own[i] * a.cosine[i] + partner * a.sine[i]);
+    }
+  }
+};

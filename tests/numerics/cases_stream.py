@@ -1,0 +1,56 @@
+"""Few rows of x against weights that are read once, as a decoder has them: device/matmul_stream.cuh.
+
+K and N end within pieces, stages and tiles; long rows are longer than a stage.
+"""
+
+
+def product(rows, k, n, dtype="bf16", out="f32", norm=None, **more):
+    """One matmul; norm: the format of what is normalised first."""
+    def build(g):
+        g.tensor("x", (rows, k), norm or dtype)
+        g.tensor("w", (n, k), dtype, role="weight", scale=0.1)
+        x = "x"
+        if norm:
+            g.tensor("gain", (k,), dtype, role="weight")
+            x = g.op("rmsnorm", x="x", weight="gain", dtype=dtype, out="h")
+        extra = {"add": g.tensor("rest", (rows, n), "f32")} if more.get("add") else {}
+        g.op("matmul", x=x, w="w", transpose_w=True, dtype=out, **extra, out="y")
+        g.returns("y")
+    return build
+
+
+def layer(rows, d, f):
+    """The products of a decoder layer around its attention: what follows waits for all of it."""
+    def build(g):
+        g.tensor("x", (rows, d), "f32")
+        g.tensor("gain", (d,), "bf16", role="weight")
+        for name, shape in (("q", (d, d)), ("k", (d // 4, d)), ("o", (d, d)), ("gate", (f, d)),
+                            ("up", (f, d)), ("down", (d, f))):
+            g.tensor("w_" + name, shape, "bf16", role="weight", scale=0.1)
+        g.op("rmsnorm", x="x", weight="gain", dtype="bf16", out="h")
+        g.op("matmul", x="h", w="w_q", transpose_w=True, out="q")
+        g.op("matmul", x="h", w="w_k", transpose_w=True, out="k")
+        g.op("matmul", x="q", w="w_o", transpose_w=True, add="x", dtype="f32", out="r")
+        g.op("rmsnorm", x="r", weight="gain", dtype="bf16", out="s")
+        g.op("matmul", x="s", w="w_gate", transpose_w=True, out="g")
+        g.op("matmul", x="s", w="w_up", transpose_w=True, out="u")
+        g.op("map", expr="silu(g) * u", g="g", u="u", out="a")
+        g.op("matmul", x="a", w="w_down", transpose_w=True, add="r", dtype="f32", out="y")
+        g.returns("k", "y")
+    return build
+
+
+def cases():
+    for rows in (1, 2, 3, 4, 5, 8, 9, 16):
+        yield f"{rows} rows", product(rows, 264, 71)
+    for k in (8, 40, 256, 1544, 9000):
+        yield f"K {k}", product(1, k, 37)
+    yield "long rows, several", product(7, 2312, 45)
+    yield "more tiles than SMs", product(1, 1024, 1200)
+    yield "f16", product(2, 520, 40, dtype="f16", out="f16")
+    yield "added to", product(3, 328, 33, add=True)
+    yield "normalised", product(2, 264, 40, norm="bf16")
+    yield "normalised from f32", product(1, 2056, 40, norm="f32")
+    yield "rows normalised from f32", product(5, 520, 40, norm="f32", add=True)
+    yield "a layer", layer(1, 256, 520)
+    yield "a layer, 3 rows", layer(3, 256, 520)
