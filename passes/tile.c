@@ -14,7 +14,7 @@ enum {
   MAX_ACCUMULATORS = 16384, // f32 of one CTA: 64 registers for each of 256 threads
   WGMMA_ROWS = 128,         // of a tile, device/matmul_wgmma.cuh
   WGMMA_ACCUMULATORS = 32768,
-  MIN_SPLIT = 256, // positions; below, a combine costs more than it brings
+  MIN_SPLIT = 64, // positions, of the longest context; below, a combine costs more than it brings
   // Of weights that stream: enough for a ticket's way to be hidden, but the last tile of an operator
   // keeps all SMs waiting for it.
   STREAM_BYTES = 64 << 10,

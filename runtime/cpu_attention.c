@@ -191,8 +191,9 @@ static bool cached_range(const attention_t *a, uint32_t row, uint32_t split, ran
   if (!gos_cache_row(a->unit, &a->cache, row, &out->slot, &absent)) return false;
   out->from = out->to = 0;
   if (absent) return true;
-  uint64_t from = (uint64_t)split * a->split_len, end = from + a->split_len;
   uint64_t keys = (uint64_t)out->slot.position + 1;
+  uint32_t length = gpuos_split_keys((uint32_t)keys, a->unit->op->extent[3], a->split_len);
+  uint64_t from = (uint64_t)split * length, end = from + length;
   if (from >= keys) return true;
   out->from = (uint32_t)from;
   out->to = (uint32_t)(end < keys ? end : keys);

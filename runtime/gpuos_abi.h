@@ -118,15 +118,15 @@ typedef enum gpuos_kind {
   // head_dim; 2 = u32 pairing, as of ROPE.
   GPUOS_KV_APPEND,
   // [batch, row, kv head, split] Q, OUT [b,row,kv head,group * head_dim]. With CACHE: keys
-  // 0..POS[row] of sequence SEQ[row] (batch is 1), split s taking positions [s * split_len, (s+1) *
-  // split_len); a negative POS gives zeros. With CACHE, K and V, but no SEQ: the key at POS[row] is
+  // 0..POS[row] of sequence SEQ[row] (batch is 1), split s taking positions [s * n, (s+1) * n), n =
+  // gpuos_split_keys; a negative POS gives zeros. With CACHE, K and V, but no SEQ: the key at POS[row] is
   // K[row], rounded to its own dtype and the cache's, which need not hold it yet; the value likewise.
   // With ROTATION[row]: Q, and K if it is there, are rotated first and rounded to their dtype. With K
   // and V [b,kv row,kv head,head_dim] and no CACHE: all keys, or with causal those up to the query's
   // own row (counted from the end when there are more keys than queries). With more than one split
   // the result is PARTIAL instead of OUT.
   // params: 0 = f32 scale; 1 = u32 page_size (0 without CACHE); 2 = u32 head_dim; 3 = u32 group; 4
-  // = u32 split_len (0 without CACHE); 5 = u32 causal; 6 = u32 pairing, as of ROPE.
+  // = u32 split_len, the most keys of a split (0 without CACHE); 5 = u32 causal; 6 = u32 pairing, as of ROPE.
   GPUOS_ATTENTION,
   // [1, row, kv head, 1] merges PARTIAL [row, kv head, split, group * (head_dim + 2)] f32 in split
   // order. For each query of the group: head_dim weighted sums, their running maximum, the sum of
@@ -360,6 +360,12 @@ GPUOS_INLINE gpuos_box_t gpuos_operand_box(const gpuos_operand_t *x, const gpuos
     box.n[d] = whole ? x->extent[d] : tile->n[x->follows[d]];
   }
   return box;
+}
+
+// Positions of each split of ATTENTION: the keys there are, shared out evenly in sixteens.
+GPUOS_INLINE uint32_t gpuos_split_keys(uint32_t keys, uint32_t splits, uint32_t split_len) {
+  uint32_t even = keys == 0 ? 0 : (keys - 1) / splits + 1, rounded = (even + 15) / 16 * 16;
+  return rounded < split_len ? rounded : split_len;
 }
 
 // ---- the control block: the host and the SMs, while steps run ----------------------------------

@@ -41,7 +41,7 @@ template <class U> struct gpuos_attention {
     KEY_LANES = GPUOS_THREADS / LANES,
     KEYS = ELEMENTS <= 8 ? 4 : 2, // loaded together, so that enough bytes are in flight
     // Queries at once, as many as registers hold: twice ELEMENTS floats each.
-    MOST = ELEMENTS >= 16 ? 1 : 16 / ELEMENTS,
+    MOST = ELEMENTS >= 32 ? 1 : 32 / ELEMENTS,
     QUERIES = U::GROUP < MOST ? U::GROUP
               : MOST < 8      ? MOST
                               : 8,
@@ -69,13 +69,25 @@ template <class U> struct gpuos_attention {
 
   // ---- load -------------------------------------------------------------------------------------
 
+  // Iteration point number i of the tile.
+  GPUOS_DEVICE void find_point(const gpuos_ctx &ctx, uint32_t i, range &r) {
+    const gpuos_box_t &box = ctx.slot->box;
+#pragma unroll
+    for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
+      r.point[d] = box.lo[d] + i % box.n[d];
+      i /= box.n[d];
+    }
+  }
+
   GPUOS_DEVICE bool find_range(const gpuos_ctx &ctx, range &r) {
     r.sequence = r.from = r.to = 0, r.own = r.rotates = false;
     if constexpr (PAGED) {
       typename slots::slot slot;
       if (!slots::find_slot(ctx, r.point[1], slot)) return false;
-      const uint32_t length = ctx.slot->op.params[4], from = r.point[3] * length;
+      const gpuos_op_t &op = ctx.slot->op;
       const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
+      const uint32_t length = gpuos_split_keys(keys, op.extent[3], op.params[4]);
+      const uint32_t from = r.point[3] * length;
       r.sequence = slot.sequence, r.from = from;
       r.to = keys < from ? from : keys - from < length ? keys : from + length;
       r.own = OWN && slot.position >= 0 && keys > from && keys - from <= length;
@@ -159,6 +171,23 @@ template <class U> struct gpuos_attention {
       vector<X::DTYPE> whole;
       whole.load(from, X::stride(ctx, 3));
       whole.widen(out);
+    }
+  }
+
+  // Before q is there: the keys and values of earlier steps on their way into L2, a line a thread.
+  GPUOS_DEVICE void prepare(const gpuos_ctx &ctx) {
+    if constexpr (OWN) {
+      range r;
+      find_point(ctx, 0, r);
+      enum { LINES = (HEAD_DIM * STORE_BYTES + 127) / 128 };
+      bool inside = find_range(ctx, r);
+      for (uint32_t i = gpuos_thread(); inside && i < (r.to - r.from) * LINES; i += GPUOS_THREADS) {
+        uint64_t key_at = 0, value_at = 0;
+        inside = find_key(ctx, r, r.from + i / LINES, key_at, value_at);
+        if (!inside) break;
+        prefetch_global_l2((const void *)(key_at + i % LINES * 128));
+        prefetch_global_l2((const void *)(value_at + i % LINES * 128));
+      }
     }
   }
 
@@ -334,12 +363,7 @@ template <class U> struct gpuos_attention {
     bool inside = true;
     for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
       range r;
-      uint32_t rest = i;
-#pragma unroll
-      for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
-        r.point[d] = box.lo[d] + rest % box.n[d];
-        rest /= box.n[d];
-      }
+      find_point(ctx, i, r);
       if (!find_range(ctx, r)) return false; // the same for all threads
       for (uint32_t first = 0; first < U::GROUP; first += QUERIES)
         inside &= run_queries(ctx, r, first);

@@ -96,19 +96,47 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, cha
 
 // ---- the workers --------------------------------------------------------------------------------
 
+// A unit that loads by itself: not in a pause. False: give it up.
+GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
+  if (!gpuos_yield(ctx)) return false;
+  if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
+  return true;
+}
+
+// What a unit does before what it reads is there.
+template <class UNIT> GPUOS_DEVICE auto gpuos_prepare(const gpuos_ctx &ctx, int)
+    -> decltype(UNIT::prepare(ctx)) {
+  UNIT::prepare(ctx);
+}
+template <class UNIT> GPUOS_DEVICE void gpuos_prepare(const gpuos_ctx &, ...) {}
+
+// In a CTA by itself, a tile whose unit loads by itself.
+template <class UNIT> GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
+  if constexpr (GPUOS_CTAS == 1) {
+    gpuos_prepare<UNIT>(ctx, 0);
+    if (!gpuos_begin_tile(ctx) || !gpuos_enter_plain(ctx)) return false;
+    if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].x = 0; // the unit uses its place
+  }
+  return true;
+}
+
 // One operator's code, a function of its own: inlined together, all of them would keep what they
 // derive from the thread's number in registers over the whole loop. Not for wgmma, which ptxas would
 // serialise.
 template <class UNIT> __device__ __noinline__ bool gpuos_call(gpuos_ctx ctx) {
-  return UNIT::run(ctx);
+  return gpuos_enter<UNIT>(ctx) && UNIT::run(ctx);
 }
 template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx) {
   const bool done = gpuos_call<UNIT>(ctx);
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
-// The same of one whose weights stream, in which no warp waits for another.
+
+// One whose weights stream, in which no warp waits for another.
+template <class UNIT> __device__ __noinline__ bool gpuos_call_stream(gpuos_ctx ctx) {
+  return UNIT::run(ctx);
+}
 template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run_stream(const gpuos_ctx &ctx) {
-  return gpuos_call<UNIT>(ctx) ? GPUOS_HANDED_OVER : GPUOS_GIVEN_UP;
+  return gpuos_call_stream<UNIT>(ctx) ? GPUOS_HANDED_OVER : GPUOS_GIVEN_UP;
 }
 
 // The units of all operators, where there is no wgmma among them: a function of its own, since what the
@@ -118,18 +146,13 @@ template <class PROGRAM> __device__ __noinline__ gpuos_outcome gpuos_dispatch(gp
   return PROGRAM::run(ctx, unused, ctx.slot->tile.op);
 }
 
-// A unit that loads by itself: not in a pause. False: give it up.
-GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
-  if (!gpuos_yield(ctx)) return false;
-  if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
-  return true;
-}
-
 // Worker 0, once all have run the tile.
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
   if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
     gpuos_end_unit(cta, slot, slot.slices - 1);
   if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
+  if (GPUOS_CTAS == 1 && outcome == GPUOS_DONE)
+    atomicAdd(&cta.series[slot.series].open, 0xffffffffu); // signalled by itself
   st_relaxed_shared(&cta.worker_loads, 0);
 }
 
@@ -156,19 +179,13 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
   }
 }
 
-// Of any other: waits for what the tile reads. A tile whose weights stream signals itself; its unit is
-// measured by the first warp.
+// Of any other: the unit waits for what the tile reads. One whose weights stream signals by itself, and
+// is measured by the first warp.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
-    const bool plain = !PROGRAM::bulk(slot.tile.op);
-    bool enter = gpuos_await_inputs(ctx);
-    if (plain) enter = enter && gpuos_enter_plain(ctx);
-    if (plain && gpuos_lane0()) cta.flow[gpuos_warp()].x = 0; // the unit uses its place
-    if (gpuos_thread() == 0) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
-    if (gpuos_thread() == 0) gpuos_begin_unit(cta);
-    const gpuos_outcome outcome = enter ? gpuos_dispatch<PROGRAM>(ctx) : GPUOS_GIVEN_UP;
+    const gpuos_outcome outcome = gpuos_dispatch<PROGRAM>(ctx);
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     __syncwarp();
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
@@ -227,6 +244,7 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.held_total_ns = 0;
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
   for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE, cta.finished[s] = 0;
+  for (int i = 0; i < GPUOS_SERIES; i++) cta.series[i] = {0, 0};
   for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);

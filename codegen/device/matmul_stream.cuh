@@ -122,8 +122,21 @@ template <class U> struct gpuos_matmul_stream {
     }
   }
 
+  // What X is multiplied by, on its way before X is there.
+  enum { NORM_DTYPE = norm::DTYPE };
+  struct weights {
+    gpuos_words<NORM_DTYPE, 8> words[norm::PRESENT ? (int)TURNS_OF_X : 1];
+  };
+  GPUOS_DEVICE void load_weights(const gpuos_ctx &ctx, weights &by) {
+#pragma unroll
+    for (int i = 0; i < TURNS_OF_X; i++) {
+      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
+      if (chunk < CHUNKS) by.words[i].load(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES);
+    }
+  }
+
   // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM.
-  GPUOS_DEVICE void normalise_row(const gpuos_ctx &ctx, uint32_t row) {
+  GPUOS_DEVICE void normalise_row(const gpuos_ctx &ctx, uint32_t row, const weights &by) {
     float v[TURNS_OF_X][8] = {}, sum = 0.0f;
     const uint64_t from = row_of_x(ctx, row);
 #pragma unroll
@@ -141,14 +154,14 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
     for (int i = 0; i < TURNS_OF_X; i++) {
       const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-      if (chunk < CHUNKS) put(ctx, row, chunk, scaled(ctx, v[i], chunk, scale));
+      if (chunk < CHUNKS) put(ctx, row, chunk, scaled(v[i], by.words[i], scale));
     }
   }
 
-  GPUOS_DEVICE uint4 scaled(const gpuos_ctx &ctx, const float (&v)[8], uint32_t chunk,
+  GPUOS_DEVICE uint4 scaled(const float (&v)[8], const gpuos_words<NORM_DTYPE, 8> &by,
                             float scale) {
     float weight[8], result[8];
-    gpuos_load<norm::DTYPE, 8>(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES, weight);
+    by.widen(weight);
 #pragma unroll
     for (int e = 0; e < 8; e++) result[e] = gpuos_round<x::DTYPE>(v[e] * scale) * weight[e];
     using format = gpuos_format<U::ELEM>;
@@ -162,23 +175,28 @@ template <class U> struct gpuos_matmul_stream {
       put(ctx, row, chunk, make_uint4(0, 0, 0, 0));
   }
 
-  // All warps: X into shared memory, unless it is there.
-  GPUOS_DEVICE void load_x(const gpuos_ctx &ctx) {
+  // All warps: X into shared memory, once it is there, unless it lies there already. False: stop.
+  GPUOS_DEVICE bool load_x(const gpuos_ctx &ctx) {
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
-    uint64_t from = x::base(ctx), by = 0;
-    if constexpr (norm::PRESENT) by = norm::base(ctx);
-    if (flow.x == from && flow.x_norm == by && flow.x_met == flow.met) return;
+    uint64_t from = x::base(ctx), with = 0;
+    if constexpr (norm::PRESENT) with = norm::base(ctx);
+    const bool there = flow.x == from && flow.x_norm == with;
+    if (there && flow.x_met == gpuos_wait_mark(*ctx.slot)) return gpuos_begin_tile(ctx);
+    weights by;
+    if constexpr (norm::PRESENT) load_weights(ctx, by);
+    if (!gpuos_begin_tile(ctx)) return false;
     gpuos_barrier(); // nobody reads what lies there
     for (uint32_t row = 0; row < M; row++) {
       if constexpr (norm::PRESENT)
-        normalise_row(ctx, row);
+        normalise_row(ctx, row, by);
       else
         copy_row(ctx, row);
       pad_row(ctx, row);
     }
     gpuos_barrier();
-    if (gpuos_lane0()) flow.x = from, flow.x_norm = by, flow.x_met = flow.met;
+    if (gpuos_lane0()) flow.x = from, flow.x_norm = with, flow.x_met = flow.met;
     __syncwarp();
+    return true;
   }
 
   // ---- multiply: a warp -------------------------------------------------------------------------
@@ -326,7 +344,7 @@ template <class U> struct gpuos_matmul_stream {
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     gpuos_cta &cta = *ctx.cta;
     gpuos_flow &flow = cta.flow[gpuos_warp()];
-    load_x(ctx);
+    if (!load_x(ctx)) return false;
     const uint32_t n = ctx.slot->box.n[2];
     const place p = find_place();
     gpuos_stream_at at = flow.stream;
@@ -339,7 +357,7 @@ template <class U> struct gpuos_matmul_stream {
     __syncwarp();
     if (!gpuos_lane0()) return true;
     cta.finished[ctx.slot - cta.slots] = 0;
-    gpuos_signal(cta, {ctx.slot->tile.signal, ctx.slot->step});
+    gpuos_signal_stream(ctx);
     return true;
   }
 };

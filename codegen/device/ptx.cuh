@@ -317,6 +317,10 @@ GPUOS_DEVICE uint32_t ld_global_u8(const void *at) {
   return value;
 }
 
+GPUOS_DEVICE void prefetch_global_l2(const void *at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // ---- copies to shared memory --------------------------------------------------------------------
 
 // 16 bytes, of which the first `bytes` are read and the others become zero.

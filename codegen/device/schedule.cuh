@@ -30,6 +30,7 @@ struct gpuos_scheduler {
   uint32_t signalled; // tiles that the workers have handed over
   gpuos_channels channels;
   gpuos_ahead ahead;
+  uint32_t series; // of the last tile
   bool open;   // the leader's last ticket was a tile's
   bool paired; // its last tile was a pair's
 };
@@ -123,7 +124,10 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   if (gpuos_lane0())
     free = gpuos_wait_scheduler(cta, s, &cta.slot_empty[at], (s.turn / GPUOS_SLOTS & 1) ^ 1);
   if (!gpuos_agree(free)) return false;
-  gpuos_fetch_op(cta, slot, next.mine.tile.op, cta.slots[(at + GPUOS_SLOTS - 1) % GPUOS_SLOTS]);
+  const gpuos_slot &before = cta.slots[(at + GPUOS_SLOTS - 1) % GPUOS_SLOTS];
+  const bool same_series = before.tile.op == next.mine.tile.op && before.step == next.mine.step &&
+                          before.tile.signal == next.mine.tile.signal;
+  gpuos_fetch_op(cta, slot, next.mine.tile.op, before);
   __syncwarp();
   const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);
   if (!gpuos_lane0()) return true;
@@ -134,6 +138,11 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   slot.stop_slice = slot.park = GPUOS_NONE;
   slot.tile = next.mine.tile;
   s.paired = slot.pair;
+  if constexpr (GPUOS_CTAS == 1) {
+    s.series = same_series ? s.series : (s.series + 1) % GPUOS_SERIES;
+    slot.series = s.series;
+    atomicAdd(&cta.series[s.series].open, 1);
+  }
   return true;
 }
 

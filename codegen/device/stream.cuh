@@ -62,6 +62,14 @@ GPUOS_DEVICE bool gpuos_await_inputs(const gpuos_ctx &ctx) {
   return over;
 }
 
+// The same, and the tile is begun.
+GPUOS_DEVICE bool gpuos_begin_tile(const gpuos_ctx &ctx) {
+  if (!gpuos_await_inputs(ctx)) return false;
+  if (gpuos_thread() == 0) gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
+  if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
+  return true;
+}
+
 // The stage is full; false: stop.
 GPUOS_DEVICE bool gpuos_await_stream(gpuos_cta &cta, const gpuos_stream_at &at) {
   while (!mbarrier_try_wait_parity(&cta.stream_full[at.stage], at.parity))
@@ -74,6 +82,19 @@ GPUOS_DEVICE void gpuos_leave_stream(gpuos_cta &cta, gpuos_stream_at &at) {
   __syncwarp();
   if (gpuos_lane0()) mbarrier_arrive(&cta.stream_empty[at.stage]);
   at.next(cta.layout.stage_count);
+}
+
+// The tile's results are written: one thread. A fence takes as long as a tile runs for, so tiles of an
+// operator that follow each other are signalled together, by the last one that is on its way here.
+// Whoever waits for one of them waits for all of the operator's tiles anyway.
+GPUOS_DEVICE void gpuos_signal_stream(const gpuos_ctx &ctx) {
+  gpuos_series &series = ctx.cta->series[ctx.slot->series];
+  __threadfence_block();
+  atomicAdd(&series.done, 1);
+  if (atomicAdd(&series.open, 0xffffffffu) != 1) return;
+  const uint32_t tiles = atomicExch(&series.done, 0);
+  __threadfence_block();
+  if (tiles) gpuos_signal(*ctx.cta, {ctx.slot->tile.signal, ctx.slot->step}, tiles);
 }
 
 // This warp has written its partial sums of the tile. True for the last one, which sees all of them.

@@ -46,15 +46,15 @@ GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
   if (once) st_relaxed_sys(&control->command, GPUOS_LEAVE); // launched for one step only
 }
 
-// A tile is done. All its writes lie before a barrier that the caller has passed; the fences put them
-// before the counter for whoever acquires it, be it by loads or by bulk copies.
-GPUOS_DEVICE void gpuos_signal(const gpuos_cta &cta, gpuos_done done) {
+// Tiles with the same counter are done. All their writes lie before a barrier that the caller has passed;
+// the fences put them before the counter for whoever acquires it, be it by loads or by bulk copies.
+GPUOS_DEVICE void gpuos_signal(const gpuos_cta &cta, gpuos_done done, uint32_t tiles = 1) {
   gpuos_control_t *control = gpuos_control_of(cta);
   fence_proxy_async();
   fence_acq_rel_gpu();
   if (done.counter != GPUOS_NONE)
-    red_relaxed_gpu_add((uint32_t *)cta.args.counters + done.counter, 1);
-  if (atom_relaxed_gpu_add(&control->tiles_done, 1) + 1 == cta.tile_count)
+    red_relaxed_gpu_add((uint32_t *)cta.args.counters + done.counter, tiles);
+  if (atom_relaxed_gpu_add(&control->tiles_done, tiles) + tiles == cta.tile_count)
     gpuos_end_step(cta, done.step);
 }
 

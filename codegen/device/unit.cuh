@@ -17,6 +17,7 @@ enum {
   // Of the one that weights stream through, at most: stream.cuh. There is none in a cluster.
   GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 12 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
+  GPUOS_SERIES = GPUOS_CTAS == 1 ? GPUOS_SLOTS + 1 : 1,
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
@@ -41,6 +42,7 @@ struct gpuos_slot {
   uint32_t slices; // that the tile has
   uint32_t slice;  // its first one; above 0 its accumulators come from park slot `resume`
   uint32_t resume;
+  uint32_t series;  // of tiles that are signalled together: stream.cuh
   uint32_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.
@@ -64,6 +66,11 @@ struct gpuos_stream_at {
     stage = wraps ? 0 : stage + 1;
     parity ^= wraps;
   }
+};
+
+// Tiles of one operator, one after another: on their way, and done but not yet signalled.
+struct gpuos_series {
+  uint32_t open, done;
 };
 
 // How far a worker warp is, in a kernel whose scheduler runs ahead of what tiles wait for.
@@ -109,6 +116,7 @@ struct gpuos_cta {
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
   uint32_t finished[GPUOS_SLOTS];   // warps that are through with a streaming tile's weights
   gpuos_flow flow[GPUOS_FLOWS];
+  gpuos_series series[GPUOS_SERIES];
   gpuos_stream_layout layout;
   // From the leader of the cluster to the other CTA, by channel, and back.
   uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;

@@ -193,6 +193,11 @@ static inline bool __all_sync(uint32_t, bool value) {
   return result;
 }
 
+static inline uint32_t atomicExch(uint32_t *at, uint32_t value) { // of shared memory
+  const uint32_t old = *at;
+  *at = value;
+  return old;
+}
 static inline uint32_t atomicAdd(uint32_t *at, uint32_t value) { // of shared memory
   const uint32_t old = *at;
   *at += value;

@@ -166,6 +166,8 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
 }
 
+GPUOS_DEVICE void prefetch_global_l2(const void *at) { (void)*(const volatile char *)at; }
+
 // ---- copies to shared memory --------------------------------------------------------------------
 
 GPUOS_DEVICE void emulated_land(const emulated_copy &copy) {
