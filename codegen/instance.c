@@ -281,8 +281,7 @@ static void add_matmul(gos_text_t *text, const gos_op_t *op) {
   add_constants(text, "X_COPY = %s, W_COPY = %s", copy_of(op, GPUOS_AS_X, x, 1), w_copy);
   const gpuos_operand_t *norm = gos_op_find(op, GPUOS_AS_NORM);
   if (norm)
-    add_constants(text, "NORM_COPY = %s, NORMED = %s",
-                  copy_of(op, GPUOS_AS_NORM, norm->dtype, 1),
+    add_constants(text, "NORM_COPY = %s, NORMED = %s", copy_of(op, GPUOS_AS_NORM, norm->dtype, 1),
                   dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
   add_constants(text, "STREAM = %d", gpuos_op_grid(&op->op, 1) == 1);
   add_run(text, pointwise_runs(op, 2));

@@ -93,7 +93,8 @@ uint32_t gos_stream_rows(uint32_t x_rows) {
 
 uint32_t gos_stream_x_bytes(uint32_t x_rows, uint64_t k) {
   uint32_t segments = 8 / gos_stream_rows(x_rows), piece = segments * 64;
-  uint64_t row = (k * 2 + piece - 1) / piece * piece + (segments == 1 ? 64 : 0), bytes = x_rows * row;
+  uint64_t row = (k * 2 + piece - 1) / piece * piece + (segments == 1 ? 64 : 0),
+           bytes = x_rows * row;
   return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;
 }
 
@@ -118,8 +119,9 @@ bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op) {
   if (w0->dtype != GPUOS_BF16 && w0->dtype != GPUOS_F16) return false;
   bool format = x->dtype == w0->dtype || (norm && x->dtype == GPUOS_F32);
   uint32_t run = STREAM_RUN * gpuos_dtype_bytes(x->dtype);
-  return format && streams_w(plan, op, w0, w0->dtype) && (!w1 || streams_w(plan, op, w1, w0->dtype)) &&
-         gos_op_step(op, x, 3) == 1 && gos_op_aligned(op, x, 3, run < 16 ? run : 16) &&
+  return format && streams_w(plan, op, w0, w0->dtype) &&
+         (!w1 || streams_w(plan, op, w1, w0->dtype)) && gos_op_step(op, x, 3) == 1 &&
+         gos_op_aligned(op, x, 3, run < 16 ? run : 16) &&
          (!norm || (norm->stride[3] == 1 && norm->offset_bytes % 16 == 0));
 }
 
@@ -136,7 +138,7 @@ static uint64_t panels_bytes(const gos_target_t *target) { return target->l2_kee
 uint32_t gos_op_panels(const gos_target_t *target, const gos_op_t *op) {
   uint64_t panel = panel_bytes(op), rows = gpuos_op_grid(&op->op, 1);
   uint64_t panels = panel ? panels_bytes(target) / panel : 1;
-  if (panels >= rows) return (uint32_t)rows; // w goes by once
+  if (panels >= rows) return (uint32_t)rows;        // w goes by once
   return panels < 2 ? 1 : (uint32_t)panels / 2 * 2; // two rows of tiles share copies of w
 }
 

@@ -68,9 +68,8 @@ typedef struct pair {
 
 // Of k, attention and kv_append are the only users.
 static pair_t find_ropes(gos_ir_t *ir, MlirOperation attention) {
-  pair_t none = {{NULL}, {NULL}},
-         found = {producer(gos_op_in(attention, "q"), "rope"),
-                  producer(gos_op_in(attention, "k"), "rope")};
+  pair_t none = {{NULL}, {NULL}}, found = {producer(gos_op_in(attention, "q"), "rope"),
+                                           producer(gos_op_in(attention, "k"), "rope")};
   if (mlirOperationIsNull(found.q) || mlirOperationIsNull(found.k)) return none;
   bool fits = gos_value_uses(mlirOperationGetResult(found.q, 0)) == 1 &&
               gos_value_uses(mlirOperationGetResult(found.k, 0)) == 2 &&

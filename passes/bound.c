@@ -97,6 +97,8 @@ double gos_run_ns_of(const gos_plan_t *plan, const gos_op_t *op, double sms) {
   // Units are handed out one by one: the last wave need not be full, but no operator is shorter
   // than a tile.
   double tile = unit * gpuos_op_slices(&op->op), all = units * unit / sms;
+  // Where weights stream, everything but the bytes goes on beside them: once the first are there.
+  if (op->streams) all = units * longest(&t) / sms + plan->target->unit_overhead_ns;
   return units == 0 ? 0 : all > tile ? all : tile;
 }
 

@@ -215,8 +215,10 @@ static bool reads_once(MlirOperation op, MlirValue value) {
 // Where x is wider than w: without the units whose weights stream, all of the product would be in fp32.
 static bool streams(const gos_plan_t *plan, MlirOperation matmul, int64_t rows, int64_t k) {
   MlirValue w = gos_op_in(matmul, "w");
+  gpuos_dtype_t dtype = gos_shape_of(w).dtype;
   bool stored = mlirValueIsABlockArgument(w) && gos_op_bool(matmul, "transpose_w");
-  return stored && gos_streams_x(plan->target, (uint32_t)rows, (uint64_t)k);
+  return stored && (dtype == GPUOS_BF16 || dtype == GPUOS_F16) &&
+         gos_streams_x(plan->target, (uint32_t)rows, (uint64_t)k);
 }
 
 static bool norm_folds(const gos_plan_t *plan, MlirOperation norm) {

@@ -435,11 +435,11 @@ bool gos_lower_op(gos_lower_t *at, MlirOperation op) {
   static const struct {
     const char *name;
     bool (*lower)(gos_lower_t *at, MlirOperation op);
-  } rules[] = {{"matmul", lower_matmul},       {"map", lower_map},
-               {"embedding", lower_embedding}, {"rope", lower_rope}, {"rotation", lower_rope},
-               {"kv_append", lower_kv_append}, {"attention", lower_attention},
-               {"reshape", lower_reshape},     {"transpose", lower_transpose},
-               {"slice", lower_slice},         {"concat", lower_concat}};
+  } rules[] = {
+      {"matmul", lower_matmul},       {"map", lower_map},         {"embedding", lower_embedding},
+      {"rope", lower_rope},           {"rotation", lower_rope},   {"kv_append", lower_kv_append},
+      {"attention", lower_attention}, {"reshape", lower_reshape}, {"transpose", lower_transpose},
+      {"slice", lower_slice},         {"concat", lower_concat}};
   if (gos_op_is(op, "rmsnorm")) return lower_rows(at, op, GPUOS_RMSNORM);
   if (gos_op_is(op, "softmax")) return lower_rows(at, op, GPUOS_SOFTMAX);
   if (gos_op_is(op, "argmax")) return lower_rows(at, op, GPUOS_ARGMAX);

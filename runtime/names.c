@@ -26,8 +26,8 @@ const char *gos_kind_name(uint32_t kind) {
 }
 
 const char *gos_as_name(uint32_t as) {
-  static const char *const names[] = {"out", "x",        "w0",    "w1",     "norm",  "extra",
-                                      "ids", "table",    "pos",   "seq",    "pages", "k",
+  static const char *const names[] = {"out", "x",        "w0",    "w1",      "norm",    "extra",
+                                      "ids", "table",    "pos",   "seq",     "pages",   "k",
                                       "v",   "cache_in", "cache", "partial", "rotation"};
   GPUOS_STATIC_ASSERT(COUNT(names) == GPUOS_AS_COUNT, "an operand has no name");
   return as < COUNT(names) ? names[as] : "?";

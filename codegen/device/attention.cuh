@@ -160,7 +160,8 @@ template <class U> struct gpuos_attention {
                              float (&out)[ELEMENTS]) {
     if (rotation::PRESENT && r.rotates) {
       if constexpr (rotation::PRESENT) {
-        const uint64_t table = rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4;
+        const uint64_t table =
+            rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4;
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++)
           if (has(i))

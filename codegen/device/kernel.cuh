@@ -104,8 +104,8 @@ GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
 }
 
 // What a unit does before what it reads is there.
-template <class UNIT> GPUOS_DEVICE auto gpuos_prepare(const gpuos_ctx &ctx, int)
-    -> decltype(UNIT::prepare(ctx)) {
+template <class UNIT>
+GPUOS_DEVICE auto gpuos_prepare(const gpuos_ctx &ctx, int) -> decltype(UNIT::prepare(ctx)) {
   UNIT::prepare(ctx);
 }
 template <class UNIT> GPUOS_DEVICE void gpuos_prepare(const gpuos_ctx &, ...) {}
@@ -171,8 +171,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
     const bool enter = !plain || gpuos_enter_plain(ctx);
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
-    const gpuos_outcome outcome =
-        enter ? PROGRAM::run(ctx, worker, slot.tile.op) : GPUOS_GIVEN_UP;
+    const gpuos_outcome outcome = enter ? PROGRAM::run(ctx, worker, slot.tile.op) : GPUOS_GIVEN_UP;
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     if (plain) fence_proxy_async_shared(); // the ring comes next
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
@@ -208,7 +207,8 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 32);
-    mbarrier_init(&cta.slot_empty[s], GPUOS_THREADS + (GPUOS_CTAS == 1)); // there the loader as well
+    mbarrier_init(&cta.slot_empty[s],
+                  GPUOS_THREADS + (GPUOS_CTAS == 1)); // there the loader as well
   }
   mbarrier_init(&cta.want, 1);
   for (int s = 0; s < GPUOS_MOST_STREAM_STAGES; s++) {
@@ -263,7 +263,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
 
 // A function of its own, where workers and agents have registers alike: inlined, the agents' would be the
 // workers' as well.
-template <class PROGRAM> __device__ __noinline__ void gpuos_agent_apart(gpuos_cta &cta, char *smem) {
+template <class PROGRAM>
+__device__ __noinline__ void gpuos_agent_apart(gpuos_cta &cta, char *smem) {
   gpuos_agent<PROGRAM>(cta, smem);
 }
 
@@ -292,7 +293,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t 
   if (gpuos_thread() == 0) {
     gpuos_open(cta, args);
     gpuos_open_barriers(cta);
-    if constexpr (GPUOS_CTAS == 1) cta.layout = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
+    if constexpr (GPUOS_CTAS == 1)
+      cta.layout = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
   }
   __syncthreads();
   if constexpr (GPUOS_CTAS == 2) barrier_cluster();

@@ -113,7 +113,8 @@ template <class U> struct gpuos_matmul_stream {
     for (int i = 0; i < TURNS_OF_X; i++) {
       const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
       words[i] = make_uint4(0, 0, 0, 0);
-      if (chunk < CHUNKS) words[i] = ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16));
+      if (chunk < CHUNKS)
+        words[i] = ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16));
     }
 #pragma unroll
     for (int i = 0; i < TURNS_OF_X; i++) {

@@ -11,9 +11,7 @@ template <class U> struct gpuos_rotate {
   enum { RUN = U::RUN, PAIRS = U::HEAD_DIM / 2 };
 
   // Cosine and sine of element d's pair; the sine is negative for the first one of it.
-  template <int COUNT> struct angles {
-    float cosine[COUNT], sine[COUNT];
-  };
+  template <int COUNT> struct angles { float cosine[COUNT], sine[COUNT]; };
   GPUOS_DEVICE angles<RUN> load_angles(const gpuos_ctx &ctx, uint64_t table, uint32_t d) {
     angles<RUN> a;
     const uint64_t step = (uint64_t)rotation::stride(ctx, 3) * 4;

@@ -31,8 +31,8 @@ struct gpuos_scheduler {
   gpuos_channels channels;
   gpuos_ahead ahead;
   uint32_t series; // of the last tile
-  bool open;   // the leader's last ticket was a tile's
-  bool paired; // its last tile was a pair's
+  bool open;       // the leader's last ticket was a tile's
+  bool paired;     // its last tile was a pair's
 };
 
 // Lane 0. False: the CTA has to stop.
@@ -126,7 +126,7 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   if (!gpuos_agree(free)) return false;
   const gpuos_slot &before = cta.slots[(at + GPUOS_SLOTS - 1) % GPUOS_SLOTS];
   const bool same_series = before.tile.op == next.mine.tile.op && before.step == next.mine.step &&
-                          before.tile.signal == next.mine.tile.signal;
+                           before.tile.signal == next.mine.tile.signal;
   gpuos_fetch_op(cta, slot, next.mine.tile.op, before);
   __syncwarp();
   const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);

@@ -16,7 +16,8 @@ constexpr gpuos_stream_layout gpuos_lay_out(uint32_t unit_bytes, uint32_t sum_by
   const uint32_t sums = (unit_bytes + 127) / 128 * 128;
   const uint32_t stages = (sums + GPUOS_SLOTS * sum_bytes + 127) / 128 * 128;
   const uint32_t room = (GPUOS_SMEM_LIMIT - GPUOS_STATIC_SMEM - stages) / GPUOS_STREAM_BYTES;
-  const uint32_t count = room < GPUOS_MOST_STREAM_STAGES ? room : (uint32_t)GPUOS_MOST_STREAM_STAGES;
+  const uint32_t count =
+      room < GPUOS_MOST_STREAM_STAGES ? room : (uint32_t)GPUOS_MOST_STREAM_STAGES;
   return {sums, sum_bytes, stages, count};
 }
 constexpr uint32_t gpuos_stream_smem(uint32_t unit_bytes, uint32_t sum_bytes) {
@@ -72,8 +73,9 @@ GPUOS_DEVICE bool gpuos_begin_tile(const gpuos_ctx &ctx) {
 
 // The stage is full; false: stop.
 GPUOS_DEVICE bool gpuos_await_stream(gpuos_cta &cta, const gpuos_stream_at &at) {
-  while (!mbarrier_try_wait_parity(&cta.stream_full[at.stage], at.parity))
-    if (ld_relaxed_shared(&cta.gone)) return false;
+  const uint32_t all = 0xffffffffu;
+  while (!__all_sync(all, mbarrier_try_wait_parity(&cta.stream_full[at.stage], at.parity)))
+    if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
   return true;
 }
 

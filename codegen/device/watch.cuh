@@ -56,7 +56,8 @@ GPUOS_DEVICE void gpuos_watch(gpuos_cta &cta) {
   const uint32_t mine = cta.ctas == 2 ? 3u << (blockIdx.x & 30u) : 1u << blockIdx.x % 32;
   uint64_t since_ns = 0;
   bool said = false;
-  while (!ld_relaxed_shared(&cta.gone)) {
+  // Nothing says that all lanes find the same: they agree.
+  while (!__all_sync(0xffffffffu, ld_relaxed_shared(&cta.gone) != 0)) {
     const uint32_t value = ld_relaxed_sys(word);
     const uint32_t command = __shfl_sync(0xffffffffu, value, 0);
     const uint32_t submitted = __shfl_sync(0xffffffffu, value, 1);

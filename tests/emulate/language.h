@@ -110,9 +110,9 @@ static inline bool emulated_join(int id, uint32_t threads, bool value) {
 #define __device__
 #define __host__
 #define __global__
-#define __shared__ thread_local
+#define __shared__      thread_local
 #define __forceinline__ inline
-#define __noinline__ __attribute__((noinline))
+#define __noinline__    __attribute__((noinline))
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))

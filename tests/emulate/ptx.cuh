@@ -75,10 +75,12 @@ GPUOS_DEVICE void fence_proxy_async() {}
 GPUOS_DEVICE void fence_proxy_async_shared() {}
 GPUOS_DEVICE void fence_mbarrier_init() {}
 
+// As slow as the emulation, roughly: what is a stall on a GPU is none here.
+enum { EMULATED_SLOWNESS = 256 };
 GPUOS_DEVICE uint64_t mov_globaltimer() {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) / EMULATED_SLOWNESS;
 }
 GPUOS_DEVICE uint32_t mov_smid() { return blockIdx.x; }
 
@@ -274,8 +276,8 @@ GPUOS_DEVICE void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b
     const uint32_t row = lane / 4, high = i / 2, col = lane % 4 * 2 + i % 2;
     for (uint32_t k = 0; k < 8 * PER; k++) {
       const uint32_t q = k / PER % 4, half = k / PER / 4, shift = k % PER * BITS;
-      c[i] += A(all[row * 4 + q][high + 2 * half] >> shift) *
-              B(all[col * 4 + q][4 + half] >> shift);
+      c[i] +=
+          A(all[row * 4 + q][high + 2 * half] >> shift) * B(all[col * 4 + q][4 + half] >> shift);
     }
   }
 }

@@ -8,13 +8,16 @@
 
 #include "gpu_test.h"
 
+#ifndef FEWER // so many times, and rarer: for an emulated GPU
+#define FEWER 1
+#endif
 enum {
-  PAUSES = 2000,
+  PAUSES = 2000 / FEWER,
   PAUSE_NS = 5000,
   BETWEEN_PAUSES_NS = 20000,
-  CHANGES = 400, // of the lent set
-  LEAST_CHANGE_NS = 100000,
-  MOST_CHANGE_NS = 300000,
+  CHANGES = 400 / FEWER, // of the lent set
+  LEAST_CHANGE_NS = 100000 * FEWER,
+  MOST_CHANGE_NS = 300000 * FEWER,
   BATCH_NS = 20000000, // of steps submitted at once
   SHOWN_SMS = 24,
 };
