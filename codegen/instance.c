@@ -351,8 +351,9 @@ static void add_cache(gos_text_t *text, const gos_op_t *op) {
 
 // Runs of a vector of head_dim elements; a rotated one's other half comes in the same runs.
 static void add_head_run(gos_text_t *text, const gos_op_t *op, uint32_t head_dim, bool in_runs) {
-  bool rotates = gos_op_find(op, GPUOS_AS_ROTATION) != NULL;
-  add_run(text, in_runs && (!rotates || head_dim / 2 % RUN == 0));
+  const gpuos_operand_t *rotation = gos_op_find(op, GPUOS_AS_ROTATION);
+  bool fits = !rotation || (head_dim / 2 % RUN == 0 && row_runs(rotation, head_dim));
+  add_run(text, in_runs && fits);
 }
 
 static void add_kv_append(gos_text_t *text, const gos_op_t *op) {

@@ -13,8 +13,9 @@ enum {
   // device/matmul_stream.cuh: a fragment has 16 rows of x; half of shared memory is left for weights.
   STREAM_ROWS = 16,
   STREAM_X_BYTES = 112 << 10,
-  STREAM_RUN = 8, // elements that x is loaded in
-  BULK_ARCH = 90, // bulk copies (PTX ISA, cp.async.bulk)
+  STREAM_RUN = 8,                // elements that x is loaded in
+  BULK_ARCH = 90,                // bulk copies (PTX ISA, cp.async.bulk)
+  STREAM_SMEM_BYTES = 160 << 10, // what has less has no room for x, partial sums and a ring
 };
 
 uint64_t gos_op_step(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
@@ -99,14 +100,15 @@ uint32_t gos_stream_x_bytes(uint32_t x_rows, uint64_t k) {
 }
 
 bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k) {
-  return target->arch >= BULK_ARCH && x_rows > 0 && x_rows <= STREAM_ROWS && k > 0 &&
-         k % STREAM_RUN == 0 && gos_stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
+  return target->arch >= BULK_ARCH && target->smem_bytes >= STREAM_SMEM_BYTES && x_rows > 0 &&
+         x_rows <= STREAM_ROWS && k > 0 && k % STREAM_RUN == 0 &&
+         gos_stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
 }
 
 static bool streams_w(const gos_plan_t *plan, const gos_op_t *op, const gpuos_operand_t *w,
                       uint8_t dtype) {
-  gpuos_role_t role = plan->buffers.at[w->buffer].role;
-  return w->dtype == dtype && (role == GPUOS_WEIGHT || role == GPUOS_INPUT) &&
+  // What the host writes between steps is not ordered before copies of a kernel that stays.
+  return w->dtype == dtype && plan->buffers.at[w->buffer].role == GPUOS_WEIGHT &&
          gos_op_step(op, w, 3) == 1 && gos_op_step(op, w, 2) == op->op.extent[3] &&
          w->offset_bytes % BULK_BYTES == 0;
 }

@@ -41,7 +41,8 @@ static MlirOperation own_append(MlirOperation attention) {
   MlirOperation append = producer(gos_op_in(attention, "cache"), "kv_append");
   if (mlirOperationIsNull(append) || !mlirValueIsNull(gos_op_in(attention, "seq")))
     return (MlirOperation){NULL};
-  bool same = gos_op_int(append, "layer") == gos_op_int(attention, "layer");
+  bool same = mlirValueIsNull(gos_op_in(append, "rotation")) &&
+              gos_op_int(append, "layer") == gos_op_int(attention, "layer");
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
     same = same && same_in(append, attention, shared[i]);
   return same && only_later_uses(append, attention) ? append : (MlirOperation){NULL};

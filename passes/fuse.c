@@ -212,23 +212,42 @@ static bool reads_once(MlirOperation op, MlirValue value) {
   return count == 1;
 }
 
+// Beside products of many rows, which tile may give to wgmma, no weights stream.
+static void note_rows(gos_ir_t *ir, MlirOperation func, void *user) {
+  (void)ir;
+  for (MlirOperation op = mlirBlockGetFirstOperation(block_of(func)); !mlirOperationIsNull(op);
+       op = mlirOperationGetNextInBlock(op)) {
+    if (!gos_op_get_spec(op) || !gos_op_is(op, "matmul")) continue;
+    gos_shape_t out = gos_shape_of(mlirOperationGetResult(op, 0));
+    int64_t rows = 1, *most = user;
+    for (int d = 0; d + 1 < out.rank; d++) rows *= out.dim[d];
+    if (rows > *most) *most = rows;
+  }
+}
+
+typedef struct fusion {
+  const gos_plan_t *plan;
+  int64_t most_rows; // of any product
+} fusion_t;
+
 // Where x is wider than w: without the units whose weights stream, all of the product would be in fp32.
-static bool streams(const gos_plan_t *plan, MlirOperation matmul, int64_t rows, int64_t k) {
+static bool streams(const fusion_t *fusion, MlirOperation matmul, int64_t rows, int64_t k) {
   MlirValue w = gos_op_in(matmul, "w");
   gpuos_dtype_t dtype = gos_shape_of(w).dtype;
   bool stored = mlirValueIsABlockArgument(w) && gos_op_bool(matmul, "transpose_w");
   return stored && (dtype == GPUOS_BF16 || dtype == GPUOS_F16) &&
-         gos_streams_x(plan->target, (uint32_t)rows, (uint64_t)k);
+         fusion->most_rows <= MAX_NORM_ROWS &&
+         gos_streams_x(fusion->plan->target, (uint32_t)rows, (uint64_t)k);
 }
 
-static bool norm_folds(const gos_plan_t *plan, MlirOperation norm) {
+static bool norm_folds(const fusion_t *fusion, MlirOperation norm) {
   MlirValue out = mlirOperationGetResult(norm, 0), x = gos_op_in(norm, "x");
   gos_shape_t shape = gos_shape_of(out);
   int64_t rows = 1;
   for (int d = 0; d + 1 < shape.rank; d++) rows *= shape.dim[d];
   gpuos_dtype_t from = gos_shape_of(x).dtype;
   if (rows > MAX_NORM_ROWS || (from != shape.dtype && from != GPUOS_F32)) return false;
-  if (!norm_fits(plan, rows, shape.dim[shape.rank - 1], shape.dtype)) return false;
+  if (!norm_fits(fusion->plan, rows, shape.dim[shape.rank - 1], shape.dtype)) return false;
   for (MlirOpOperand use = mlirValueGetFirstUse(out); !mlirOpOperandIsNull(use);
        use = mlirOpOperandGetNextUse(use)) {
     MlirOperation user = mlirOpOperandGetOwner(use);
@@ -239,13 +258,14 @@ static bool norm_folds(const gos_plan_t *plan, MlirOperation norm) {
       return false;
     // The device code multiplies x in w's format: it normalises to that.
     if (gos_shape_of(gos_op_in(user, "w")).dtype != shape.dtype) return false;
-    if (from != shape.dtype && !streams(plan, user, rows, shape.dim[shape.rank - 1])) return false;
+    if (from != shape.dtype && !streams(fusion, user, rows, shape.dim[shape.rank - 1]))
+      return false;
   }
   return gos_value_uses(out) > 0;
 }
 
-static void fold_norm(gos_ir_t *ir, const gos_plan_t *plan, MlirOperation norm) {
-  if (!norm_folds(plan, norm)) return;
+static void fold_norm(gos_ir_t *ir, const fusion_t *fusion, MlirOperation norm) {
+  if (!norm_folds(fusion, norm)) return;
   MlirValue out = mlirOperationGetResult(norm, 0);
   for (MlirOpOperand use = mlirValueGetFirstUse(out); !mlirOpOperandIsNull(use);
        use = mlirValueGetFirstUse(out)) {
@@ -279,10 +299,10 @@ static void drop_unused(gos_ir_t *ir, MlirOperation func) {
 }
 
 static void fuse(gos_ir_t *ir, MlirOperation func, void *user) {
-  const gos_plan_t *plan = user;
+  const fusion_t *fusion = user;
   MlirOperation op = mlirBlockGetFirstOperation(block_of(func));
   while (!mlirOperationIsNull(op)) {
-    if (gos_op_get_spec(op) && gos_op_is(op, "rmsnorm")) fold_norm(ir, plan, op);
+    if (gos_op_get_spec(op) && gos_op_is(op, "rmsnorm")) fold_norm(ir, fusion, op);
     if (gos_op_get_spec(op) && gos_op_is(op, "map") &&
         (fold_epilogue(ir, op, &op) || fold_map(ir, op, &op)))
       continue; // the operator made in its place may take in more
@@ -292,6 +312,8 @@ static void fuse(gos_ir_t *ir, MlirOperation func, void *user) {
 }
 
 bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan) {
-  gos_graphs(ir, fuse, (void *)(uintptr_t)plan);
+  fusion_t fusion = {.plan = plan};
+  gos_graphs(ir, note_rows, &fusion.most_rows);
+  gos_graphs(ir, fuse, &fusion);
   return true;
 }

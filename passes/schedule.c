@@ -164,8 +164,20 @@ static int by_number(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+static bool is_list(const gos_plan_t *plan, gpuos_wait_list_t list, const uint32_t *counters,
+                    size_t count) {
+  bool same = list.count == count;
+  for (size_t i = 0; i < count && same; i++)
+    same = plan->waits.at[list.first + i].counter == counters[i];
+  return same;
+}
+
+// The last one again, if it is the same: operators one after another often need the same, and an SM need
+// not look again, nor load what it has.
 static uint32_t add_wait_list(gos_plan_t *plan, const uint32_t *counters, size_t count) {
   if (count == 0) return 0;
+  uint32_t last = (uint32_t)plan->wait_lists.count - 1;
+  if (is_list(plan, plan->wait_lists.at[last], counters, count)) return last;
   *gos_push(plan->ir->arena, &plan->wait_lists) =
       (gpuos_wait_list_t){(uint32_t)plan->waits.count, (uint32_t)count};
   for (size_t i = 0; i < count; i++)

@@ -39,13 +39,16 @@ template <class U> struct gpuos_attention {
     PER_LANE = (RUNS + LANES - 1) / LANES, // runs
     ELEMENTS = PER_LANE * RUN,
     KEY_LANES = GPUOS_THREADS / LANES,
-    KEYS = ELEMENTS <= 8 ? 4 : 2, // loaded together, so that enough bytes are in flight
-    // Queries at once, as many as registers hold: twice ELEMENTS floats each.
-    MOST = ELEMENTS >= 32 ? 1 : 32 / ELEMENTS,
+    // Queries at once, as many as registers hold: twice ELEMENTS floats each. A decode step has no more
+    // than one group of them on an SM, and every look at the keys takes as long as the memory.
+    FLOATS = OWN ? 32 : 16,
+    MOST = ELEMENTS >= FLOATS ? 1 : FLOATS / ELEMENTS,
     QUERIES = U::GROUP < MOST ? U::GROUP
               : MOST < 8      ? MOST
                               : 8,
-    PITCH = HEAD_DIM + 2, // weighted sums, maximum, sum of exponentials
+    KEYS = ELEMENTS <= 8 && QUERIES <= 2 ? 4
+                                         : 2, // loaded together, so that enough bytes are in flight
+    PITCH = HEAD_DIM + 2,                     // weighted sums, maximum, sum of exponentials
     SMEM_BYTES = KEY_LANES * QUERIES * PITCH * 4,
   };
 
@@ -79,11 +82,11 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  GPUOS_DEVICE bool find_range(const gpuos_ctx &ctx, range &r) {
+  template <bool FAULTS = true> GPUOS_DEVICE bool find_range(const gpuos_ctx &ctx, range &r) {
     r.sequence = r.from = r.to = 0, r.own = r.rotates = false;
     if constexpr (PAGED) {
       typename slots::slot slot;
-      if (!slots::find_slot(ctx, r.point[1], slot)) return false;
+      if (!slots::template find_slot<FAULTS>(ctx, r.point[1], slot)) return false;
       const gpuos_op_t &op = ctx.slot->op;
       const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
       const uint32_t length = gpuos_split_keys(keys, op.extent[3], op.params[4]);
@@ -102,10 +105,11 @@ template <class U> struct gpuos_attention {
   }
 
   // Addresses of a key and its value, and elements they move by.
+  template <bool FAULTS = true>
   GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, const range &r, uint32_t key, uint64_t &key_at,
                              uint64_t &value_at) {
     if constexpr (PAGED) {
-      bool inside = slots::find_key(ctx, r.sequence, key, r.point[2], key_at);
+      bool inside = slots::template find_key<FAULTS>(ctx, r.sequence, key, r.point[2], key_at);
       value_at = key_at + slots::value_offset(ctx);
       return inside;
     } else {
@@ -142,7 +146,22 @@ template <class U> struct gpuos_attention {
     }
   };
 
-  GPUOS_DEVICE void load_queries(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
+  // How a thread's elements of vectors of this step are rotated.
+  using rotate = gpuos_rotate<U>;
+  struct turns {
+    typename rotate::angles of[PER_LANE];
+  };
+  GPUOS_DEVICE void load_turns(const gpuos_ctx &ctx, const range &r, turns &t) {
+    if constexpr (rotation::PRESENT) {
+      const uint64_t skip = (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4;
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++)
+        if (has(i)) t.of[i] = rotate::load_angles(rotation::base(ctx) + skip, dim(i));
+    }
+  }
+
+  GPUOS_DEVICE void load_queries(const gpuos_ctx &ctx, const range &r, const turns &t,
+                                 uint32_t first, state &s) {
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
       const uint64_t skip = (uint64_t)(first + q) * HEAD_DIM * x::stride(ctx, 3) * x::BYTES;
@@ -150,24 +169,19 @@ template <class U> struct gpuos_attention {
       for (int e = 0; e < ELEMENTS; e++) s.query[q][e] = s.sum[q][e] = 0.0f;
       s.largest[q] = gpuos_minus_infinity(), s.total[q] = 0.0f;
       if (first + q >= U::GROUP) continue;
-      load_own<x>(ctx, r, x::at(ctx, r.point) + skip, s.query[q]);
+      load_own<x>(ctx, r, t, x::at(ctx, r.point) + skip, s.query[q]);
     }
   }
 
   // A thread's elements of a vector of this step at `from`, rotated if it is to be.
   template <class X>
-  GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, uint64_t from,
+  GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, const turns &t, uint64_t from,
                              float (&out)[ELEMENTS]) {
     if (rotation::PRESENT && r.rotates) {
-      if constexpr (rotation::PRESENT) {
-        const uint64_t table =
-            rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4;
 #pragma unroll
-        for (int i = 0; i < PER_LANE; i++)
-          if (has(i))
-            gpuos_rotate<U>::template load<X>(ctx, from, X::stride(ctx, 3), table, dim(i),
-                                              out + i * RUN);
-      }
+      for (int i = 0; i < PER_LANE; i++)
+        if (has(i))
+          rotate::template load<X>(from, X::stride(ctx, 3), t.of[i], dim(i), out + i * RUN);
     } else {
       vector<X::DTYPE> whole;
       whole.load(from, X::stride(ctx, 3));
@@ -175,16 +189,17 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  // Before q is there: the keys and values of earlier steps on their way into L2, a line a thread.
+  // Before q is there: the keys and values of earlier steps on their way into L2, a line a thread. pos may
+  // not be there either; what is outside is then nobody's fault.
   GPUOS_DEVICE void prepare(const gpuos_ctx &ctx) {
     if constexpr (OWN) {
       range r;
       find_point(ctx, 0, r);
       enum { LINES = (HEAD_DIM * STORE_BYTES + 127) / 128 };
-      bool inside = find_range(ctx, r);
+      bool inside = find_range<false>(ctx, r);
       for (uint32_t i = gpuos_thread(); inside && i < (r.to - r.from) * LINES; i += GPUOS_THREADS) {
         uint64_t key_at = 0, value_at = 0;
-        inside = find_key(ctx, r, r.from + i / LINES, key_at, value_at);
+        inside = find_key<false>(ctx, r, r.from + i / LINES, key_at, value_at);
         if (!inside) break;
         prefetch_global_l2((const void *)(key_at + i % LINES * 128));
         prefetch_global_l2((const void *)(value_at + i % LINES * 128));
@@ -261,7 +276,7 @@ template <class U> struct gpuos_attention {
   }
 
   // The row's own key, rounded as the cache will hold it: by the first key lane.
-  GPUOS_DEVICE void attend_own(const gpuos_ctx &ctx, const range &r, state &s) {
+  GPUOS_DEVICE void attend_own(const gpuos_ctx &ctx, const range &r, const turns &t, state &s) {
     if constexpr (OWN) {
       const bool mine = key_lane() == 0;
       const uint32_t point[GPUOS_DIMS] = {0, 0, r.point[2], 0};
@@ -270,7 +285,7 @@ template <class U> struct gpuos_attention {
       const float scale = __uint_as_float(ctx.slot->op.params[0]);
       float key[ELEMENTS] = {}, value[ELEMENTS] = {};
       vector<v::DTYPE> whole;
-      if (mine) load_own<k>(ctx, r, k::at(ctx, point) + k_row, key);
+      if (mine) load_own<k>(ctx, r, t, k::at(ctx, point) + k_row, key);
       if (mine) whole.load(v::at(ctx, point) + v_row, v::stride(ctx, 3));
       if (mine) whole.widen(value);
 #pragma unroll
@@ -348,10 +363,12 @@ template <class U> struct gpuos_attention {
   GPUOS_DEVICE bool run_queries(const gpuos_ctx &ctx, const range &r, uint32_t first) {
     state s;
     bool inside = true;
-    load_queries(ctx, r, first, s);
+    turns t = {};
+    load_turns(ctx, r, t);
+    load_queries(ctx, r, t, first, s);
     for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS)
       inside &= attend(ctx, r, key + key_lane(), s);
-    if (r.own) attend_own(ctx, r, s);
+    if (r.own) attend_own(ctx, r, t, s);
     share(ctx, s);
     gpuos_barrier();
     store(ctx, r, first);

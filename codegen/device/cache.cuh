@@ -16,7 +16,8 @@ template <class U> struct gpuos_cache {
     int position; // negative: the row is absent
   };
 
-  // False: one of them is outside its table.
+  // False: one of them is outside its table; that is a fault, if it is to be one.
+  template <bool FAULTS = true>
   GPUOS_DEVICE bool find_slot(const gpuos_ctx &ctx, uint32_t row, slot &found) {
     found = {row, pos::index(ctx, (uint64_t)row * pos::stride(ctx, 3))};
     if (found.position < 0) return true;
@@ -25,21 +26,22 @@ template <class U> struct gpuos_cache {
     const uint32_t sequences = pages::extent(ctx, 2);
     const uint32_t context = pages::extent(ctx, 3) * U::PAGE_SIZE;
     if (found.sequence >= sequences)
-      return gpuos_fault_index(ctx, GPUOS_AS_SEQ, (int)found.sequence, sequences);
+      return FAULTS && gpuos_fault_index(ctx, GPUOS_AS_SEQ, (int)found.sequence, sequences);
     if ((uint32_t)found.position >= context)
-      return gpuos_fault_index(ctx, GPUOS_AS_POS, found.position, context);
+      return FAULTS && gpuos_fault_index(ctx, GPUOS_AS_POS, found.position, context);
     return true;
   }
 
   // Address of the key at a position of a sequence; its value lies value_offset bytes further.
   // False: the page is outside the pool.
+  template <bool FAULTS = true>
   GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, uint32_t sequence, uint32_t position,
                              uint32_t head, uint64_t &key) {
     const int page =
         pages::index(ctx, (uint64_t)sequence * pages::stride(ctx, 2) +
                               (uint64_t)(position / U::PAGE_SIZE) * pages::stride(ctx, 3));
     const uint32_t pool = cache::extent(ctx, 2);
-    if ((uint32_t)page >= pool) return gpuos_fault_index(ctx, GPUOS_AS_PAGES, page, pool);
+    if ((uint32_t)page >= pool) return FAULTS && gpuos_fault_index(ctx, GPUOS_AS_PAGES, page, pool);
     const uint64_t element =
         (uint64_t)head * cache::stride(ctx, 1) + (uint64_t)page * cache::stride(ctx, 2) +
         (uint64_t)(position % U::PAGE_SIZE * U::HEAD_DIM) * cache::stride(ctx, 3);

@@ -113,7 +113,7 @@ template <class UNIT> GPUOS_DEVICE void gpuos_prepare(const gpuos_ctx &, ...) {}
 // In a CTA by itself, a tile whose unit loads by itself.
 template <class UNIT> GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
   if constexpr (GPUOS_CTAS == 1) {
-    gpuos_prepare<UNIT>(ctx, 0);
+    if (!ld_relaxed_shared(&ctx.cta->hold)) gpuos_prepare<UNIT>(ctx, 0);
     if (!gpuos_begin_tile(ctx) || !gpuos_enter_plain(ctx)) return false;
     if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].x = 0; // the unit uses its place
   }
@@ -137,13 +137,6 @@ template <class UNIT> __device__ __noinline__ bool gpuos_call_stream(gpuos_ctx c
 }
 template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run_stream(const gpuos_ctx &ctx) {
   return gpuos_call_stream<UNIT>(ctx) ? GPUOS_HANDED_OVER : GPUOS_GIVEN_UP;
-}
-
-// The units of all operators, where there is no wgmma among them: a function of its own, since what the
-// worker's loop knows would not fit into the registers that a call preserves.
-template <class PROGRAM> __device__ __noinline__ gpuos_outcome gpuos_dispatch(gpuos_ctx ctx) {
-  gpuos_worker unused = {};
-  return PROGRAM::run(ctx, unused, ctx.slot->tile.op);
 }
 
 // Worker 0, once all have run the tile.
@@ -179,14 +172,17 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
 }
 
 // Of any other: the unit waits for what the tile reads. One whose weights stream signals by itself, and
-// is measured by the first warp.
+// is measured by the first warp. Nothing but the turn stays in a register over the unit's call.
+template <class PROGRAM> __device__ __noinline__ void gpuos_run_tile(gpuos_ctx ctx) {
+  gpuos_worker unused = {};
+  const gpuos_outcome outcome = PROGRAM::run(ctx, unused, ctx.slot->tile.op);
+  if (gpuos_thread() == 0) gpuos_close_tile(*ctx.cta, *ctx.slot, outcome);
+  __syncwarp();
+}
+
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
-    gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
-    const gpuos_ctx ctx = {&cta, &slot, smem};
-    const gpuos_outcome outcome = gpuos_dispatch<PROGRAM>(ctx);
-    if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
-    __syncwarp();
+    gpuos_run_tile<PROGRAM>({&cta, &cta.slots[turn % GPUOS_SLOTS], smem});
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }
 }
@@ -215,6 +211,7 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
     mbarrier_init(&cta.stream_full[s], 1);
     mbarrier_init(&cta.stream_empty[s], GPUOS_WARPS);
   }
+  fence_mbarrier_init();
   if constexpr (GPUOS_CTAS == 1) return;
   mbarrier_init(&cta.peer_ready, 1);
   for (int c = 0; c < GPUOS_CHANNELS; c++) {
@@ -245,7 +242,7 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
   for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE, cta.finished[s] = 0;
   for (int i = 0; i < GPUOS_SERIES; i++) cta.series[i] = {0, 0};
-  for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, 0, 0, 0, {0, 0}};
+  for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, 0, 0, 0, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
@@ -289,12 +286,14 @@ template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
 // operator number `op`; bulk(op), whether the loader fills a ring for it.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
+  constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
+  static_assert(PROGRAM::SUM_BYTES == 0 || LAYOUT.stage_count >= 2,
+                "no room for the stream's ring");
   __shared__ gpuos_cta cta;
   if (gpuos_thread() == 0) {
     gpuos_open(cta, args);
     gpuos_open_barriers(cta);
-    if constexpr (GPUOS_CTAS == 1)
-      cta.layout = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
+    if constexpr (GPUOS_CTAS == 1) cta.layout = LAYOUT;
   }
   __syncthreads();
   if constexpr (GPUOS_CTAS == 2) barrier_cluster();

@@ -25,7 +25,8 @@ template <class U> struct gpuos_kv_append {
     float values[RUN];
     if constexpr (ROTATES) {
       const uint64_t table = rotation::base(ctx) + (uint64_t)row * rotation::stride(ctx, 2) * 4;
-      gpuos_rotate<U>::template load<FROM>(ctx, from, stride, table, d, values);
+      using rotate = gpuos_rotate<U>;
+      rotate::template load<FROM>(from, stride, rotate::load_angles(table, d), d, values);
     } else {
       gpuos_load<FROM::DTYPE, RUN>(from + d * stride * FROM::BYTES, values);
     }

@@ -42,7 +42,9 @@ template <class U> struct gpuos_matmul_stream {
     PART_BYTES = PART_PIECES * PIECE_BYTES, // of one row
     PITCH = PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES,
     STAGE_ROWS = GROUPS * ROWS,
+    AT_ONCE = GROUPS % 2 == 0 ? 2 : 1, // groups, so that one's latencies are the other's work
     TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp
+    EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0,   // in each part all warps have as many
     // Zeros follow K; with two rows of X in a phase of a load, they lie in different banks.
     X_PITCH = ROW_PIECES * PIECE_BYTES + (SEGS == 1 ? 64 : 0),
     SMEM_BYTES = M * X_PITCH + GPUOS_REDUCE_BYTES,
@@ -107,19 +109,15 @@ template <class U> struct gpuos_matmul_stream {
     *(uint4 *)(ctx.smem + row * X_PITCH + chunk * 16) = words;
   }
 
-  GPUOS_DEVICE void copy_row(const gpuos_ctx &ctx, uint32_t row) {
-    uint4 words[TURNS_OF_X];
-#pragma unroll
-    for (int i = 0; i < TURNS_OF_X; i++) {
-      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-      words[i] = make_uint4(0, 0, 0, 0);
-      if (chunk < CHUNKS)
-        words[i] = ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16));
-    }
-#pragma unroll
-    for (int i = 0; i < TURNS_OF_X; i++) {
-      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-      if (chunk < CHUNKS) put(ctx, row, chunk, words[i]);
+  // All rows, chunk by chunk.
+  GPUOS_DEVICE void copy_rows(const gpuos_ctx &ctx) {
+    enum { ALL = M * CHUNKS, TURNS_OF_ALL = (ALL + GPUOS_THREADS - 1) / GPUOS_THREADS };
+#pragma unroll 8
+    for (int i = 0; i < TURNS_OF_ALL; i++) {
+      const uint32_t at = gpuos_thread() + i * GPUOS_THREADS, row = at / CHUNKS,
+                     chunk = at % CHUNKS;
+      if (at < ALL)
+        put(ctx, row, chunk, ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16)));
     }
   }
 
@@ -179,23 +177,26 @@ template <class U> struct gpuos_matmul_stream {
   // All warps: X into shared memory, once it is there, unless it lies there already. False: stop.
   GPUOS_DEVICE bool load_x(const gpuos_ctx &ctx) {
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
-    uint64_t from = x::base(ctx), with = 0;
+    uint64_t with = 0;
     if constexpr (norm::PRESENT) with = norm::base(ctx);
-    const bool there = flow.x == from && flow.x_norm == with;
-    if (there && flow.x_met == gpuos_wait_mark(*ctx.slot)) return gpuos_begin_tile(ctx);
+    constexpr uint64_t FORM = (((uint64_t)U::K * 64 + M) * 16 + U::ELEM) * 16 + x::DTYPE;
+    const gpuos_flow wanted = {
+        flow.met,        x::base(ctx),           with,       gpuos_wait_mark(*ctx.slot), FORM,
+        x::step(ctx, 1), ctx.slot->op.params[0], flow.stream};
+    const bool there = flow.x == wanted.x && flow.x_norm == with && flow.x_met == wanted.x_met &&
+                       flow.x_form == FORM && flow.x_step == wanted.x_step &&
+                       flow.x_eps == wanted.x_eps;
+    if (there) return gpuos_begin_tile(ctx);
     weights by;
     if constexpr (norm::PRESENT) load_weights(ctx, by);
-    if (!gpuos_begin_tile(ctx)) return false;
-    gpuos_barrier(); // nobody reads what lies there
-    for (uint32_t row = 0; row < M; row++) {
-      if constexpr (norm::PRESENT)
-        normalise_row(ctx, row, by);
-      else
-        copy_row(ctx, row);
-      pad_row(ctx, row);
-    }
+    if (!gpuos_begin_tile(ctx) || !gpuos_yield(ctx)) return false; // nobody reads what lies there
+    if constexpr (norm::PRESENT)
+      for (uint32_t row = 0; row < M; row++) normalise_row(ctx, row, by);
+    else
+      copy_rows(ctx);
+    for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
     gpuos_barrier();
-    if (gpuos_lane0()) flow.x = from, flow.x_norm = with, flow.x_met = flow.met;
+    if (gpuos_lane0()) flow = wanted, flow.met = wanted.x_met;
     __syncwarp();
     return true;
   }
@@ -231,14 +232,15 @@ template <class U> struct gpuos_matmul_stream {
     for (int i = 0; i < TURNS; i++) {
       const uint32_t skip = (gpuos_warp() + i * GPUOS_WARPS) * PIECE_BYTES + p.skip;
       w[i] = low[i] = high[i] = make_uint4(0, 0, 0, 0);
-      if (skip >= bytes) continue;
+      if (EVEN ? i * GPUOS_WARPS * PIECE_BYTES >= bytes : skip >= bytes) continue;
       w[i] = ld_shared_v4(ws + p.row * PITCH + skip);
       low[i] = x_at(xs, p.row, skip);
       if constexpr (M > ROWS) high[i] = x_at(xs, p.row + ROWS, skip);
     }
 #pragma unroll
     for (int i = 0; i < TURNS; i++) {
-      if ((gpuos_warp() + i * GPUOS_WARPS) * PIECE_BYTES >= bytes) break; // the same in all lanes
+      const uint32_t warp = EVEN ? 0 : gpuos_warp();
+      if ((warp + i * GPUOS_WARPS) * PIECE_BYTES >= bytes) break; // the same in all lanes
       mma(sum[0], {low[i].x, high[i].x, low[i].y, high[i].y}, w[i].x, w[i].y);
       mma(sum[1], {low[i].z, high[i].z, low[i].w, high[i].w}, w[i].z, w[i].w);
     }
@@ -254,31 +256,46 @@ template <class U> struct gpuos_matmul_stream {
     return ((c * U::TILE_N + row) * M + b) * GPUOS_WARPS;
   }
 
-  // The products of equal segments, over all segments, to this warp's place.
-  GPUOS_DEVICE void keep(const gpuos_ctx &ctx, const float (&sum)[2][4], int c, uint32_t first,
-                         uint32_t rows) {
+  // The products of equal segments, over all segments, to this warp's place: of COUNT_ groups from row
+  // `first` of W number c, of which there are `rows`.
+  template <int COUNT_>
+  GPUOS_DEVICE void keep(const gpuos_ctx &ctx, const float (&sum)[COUNT_][2][4], int c,
+                         uint32_t first, uint32_t rows) {
     const uint32_t g = gpuos_lane() / 4, q = gpuos_lane() % 4;
 #pragma unroll
     for (int half = 0; half < (M > ROWS ? 2 : 1); half++) {
-      const float even = sum[0][2 * half] + sum[1][2 * half];
-      const float odd = sum[0][2 * half + 1] + sum[1][2 * half + 1];
       const uint32_t b = g / SEGS + half * ROWS;
-      if constexpr (SEGS == 1) {
-        keep_one(ctx, even, c, first + 2 * q, b, rows, true);
-        keep_one(ctx, odd, c, first + 2 * q + 1, b, rows, true);
-      } else {
-        float value = (g % SEGS == 2 * q % SEGS ? even : 0.0f) +
-                      (g % SEGS == (2 * q + 1) % SEGS ? odd : 0.0f);
+      float even[COUNT_], odd[COUNT_], value[COUNT_];
 #pragma unroll
-        for (int lanes = 1; lanes < SEGS / 2; lanes *= 2)
-          value += __shfl_xor_sync(0xffffffffu, value, lanes);
+      for (int i = 0; i < COUNT_; i++) {
+        even[i] = sum[i][0][2 * half] + sum[i][1][2 * half];
+        odd[i] = sum[i][0][2 * half + 1] + sum[i][1][2 * half + 1];
+        value[i] = (g % SEGS == 2 * q % SEGS ? even[i] : 0.0f) +
+                   (g % SEGS == (2 * q + 1) % SEGS ? odd[i] : 0.0f);
+      }
+      if constexpr (SEGS > 1) {
+        add_lanes<1, SEGS / 2>(value);
+        add_lanes<4, 4 * SEGS>(value);
+      }
 #pragma unroll
-        for (int lanes = 4; lanes < 4 * SEGS; lanes *= 2)
-          value += __shfl_xor_sync(0xffffffffu, value, lanes);
-        const bool one = g % SEGS == 0 && q % (SEGS / 2) == 0;
-        keep_one(ctx, value, c, first + q / (SEGS / 2), b, rows, one);
+      for (int i = 0; i < COUNT_; i++) {
+        const uint32_t row = first + i * ROWS;
+        if constexpr (SEGS == 1) {
+          keep_one(ctx, even[i], c, row + 2 * q, b, rows, true);
+          keep_one(ctx, odd[i], c, row + 2 * q + 1, b, rows, true);
+        } else {
+          const bool one = g % SEGS == 0 && q % (SEGS / 2) == 0;
+          keep_one(ctx, value[i], c, row + q / (SEGS / 2), b, rows, one);
+        }
       }
     }
+  }
+  // Over lanes FROM, 2 FROM.. below TO apart.
+  template <int FROM, int TO, int COUNT_> GPUOS_DEVICE void add_lanes(float (&value)[COUNT_]) {
+#pragma unroll
+    for (int lanes = FROM; lanes < TO; lanes *= 2)
+#pragma unroll
+      for (int i = 0; i < COUNT_; i++) value[i] += __shfl_xor_sync(0xffffffffu, value[i], lanes);
   }
   GPUOS_DEVICE void keep_one(const gpuos_ctx &ctx, float value, int c, uint32_t row, uint32_t b,
                              uint32_t rows, bool wanted) {
@@ -294,19 +311,20 @@ template <class U> struct gpuos_matmul_stream {
     if constexpr (PARTS == 1) {
       if (!gpuos_await_stream(cta, at)) return false;
       const uint32_t ws = stages + at.stage * GPUOS_STREAM_BYTES;
-#pragma unroll 2
-      for (uint32_t group = 0; group < GROUPS; group++) {
+      for (uint32_t group = 0; group < GROUPS; group += AT_ONCE) {
         if (first + group * ROWS >= n) break;
-        float sum[2][4] = {};
-        add(sum, p, ws + group * (ROWS * ROW_BYTES), xs, ROW_BYTES);
+        float sum[AT_ONCE][2][4] = {};
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+          add(sum[i], p, ws + (group + i) * (ROWS * ROW_BYTES), xs, ROW_BYTES);
         keep(ctx, sum, c, first + group * ROWS, n);
       }
       gpuos_leave_stream(cta, at);
     } else {
-      float sum[2][4] = {};
+      float sum[1][2][4] = {};
       for (uint32_t part = 0; part < PARTS; part++) {
         if (!gpuos_await_stream(cta, at)) return false;
-        add(sum, p, stages + at.stage * GPUOS_STREAM_BYTES, xs + part * PART_BYTES,
+        add(sum[0], p, stages + at.stage * GPUOS_STREAM_BYTES, xs + part * PART_BYTES,
             part_bytes(part));
         gpuos_leave_stream(cta, at);
       }
@@ -325,13 +343,25 @@ template <class U> struct gpuos_matmul_stream {
     return sum;
   }
 
-  GPUOS_DEVICE void store(const gpuos_ctx &ctx) {
+  // What else result number i of the tile is made from.
+  using others = float[inputs::ROOM][1];
+  GPUOS_DEVICE void load_others(const gpuos_ctx &ctx, uint32_t i, others &in) {
+    const gpuos_box_t &box = ctx.slot->box;
+    const uint32_t point[GPUOS_DIMS] = {0, i % M, box.lo[2] + i / M, 0};
+    if (i < box.n[2] * M) inputs::template load<1, 2>(ctx, point, in);
+  }
+
+  // `first`: of the first result of each lane.
+  GPUOS_DEVICE void store(const gpuos_ctx &ctx, const others &first) {
     const gpuos_box_t &box = ctx.slot->box;
     for (uint32_t i = gpuos_lane(); i < box.n[2] * M; i += 32) {
       const uint32_t row = i / M, b = i % M;
       const uint32_t point[GPUOS_DIMS] = {0, b, box.lo[2] + row, 0};
-      float in[inputs::ROOM][1], arguments[inputs::ROOM];
-      inputs::template load<1, 2>(ctx, point, in);
+      others in;
+      float arguments[inputs::ROOM];
+#pragma unroll
+      for (int k = 0; k < inputs::COUNT; k++) in[k][0] = first[k][0];
+      if (i >= 32) load_others(ctx, i, in);
 #pragma unroll
       for (int k = 0; k < inputs::COUNT; k++) arguments[k] = in[k][0];
       const float acc[2] = {total(ctx, 0, row, b), COUNT == 2 ? total(ctx, 1, row, b) : 0.0f};
@@ -346,6 +376,8 @@ template <class U> struct gpuos_matmul_stream {
     gpuos_cta &cta = *ctx.cta;
     gpuos_flow &flow = cta.flow[gpuos_warp()];
     if (!load_x(ctx)) return false;
+    others in = {};
+    load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
     const uint32_t n = ctx.slot->box.n[2];
     const place p = find_place();
     gpuos_stream_at at = flow.stream;
@@ -354,7 +386,7 @@ template <class U> struct gpuos_matmul_stream {
         if (!multiply(ctx, at, p, c, first, n)) return false;
     if (gpuos_lane0()) flow.stream = at;
     if (!gpuos_finish_stream(ctx)) return true;
-    store(ctx);
+    store(ctx, in);
     __syncwarp();
     if (!gpuos_lane0()) return true;
     cta.finished[ctx.slot - cta.slots] = 0;

@@ -227,8 +227,11 @@ GPUOS_DEVICE void barrier_cluster() {
   asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// For copies that are going to signal it; there are none where there is no such fence.
 GPUOS_DEVICE void fence_mbarrier_init() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 
 // Orders what threads wrote before what the copy engine does after, and the reverse. Nothing to order

@@ -177,8 +177,9 @@ GPUOS_DEVICE uint32_t gpuos_group() { return gpuos_thread() / 128; }
 // False: nothing comes any more. A pause is no reason to stay: a warp that did would keep the others
 // from a tile that they have already begun.
 GPUOS_DEVICE bool gpuos_wait_worker(gpuos_cta &cta, uint64_t *barrier, uint32_t parity) {
-  while (!mbarrier_try_wait_parity(barrier, parity))
-    if (ld_relaxed_shared(&cta.gone)) return false;
+  const uint32_t all = 0xffffffffu; // nothing says that all lanes find the same
+  while (!__all_sync(all, mbarrier_try_wait_parity(barrier, parity)))
+    if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
   return true;
 }
 

@@ -2,7 +2,7 @@
 //
 // U, the generated instantiation, has operand rotation, of a row: its cosines, then its sines; HEAD_DIM;
 // RUN, elements that move at once; NEIGHBOURS, pair i is 2 i and 2 i + 1 instead of i and i + HEAD_DIM
-// / 2. Halves are a multiple of RUN, or RUN is 1.
+// / 2. Halves are a multiple of RUN, or RUN is 1; the table's elements follow each other.
 #pragma once
 #include "unit.cuh"
 
@@ -10,17 +10,24 @@ template <class U> struct gpuos_rotate {
   using rotation = typename U::rotation;
   enum { RUN = U::RUN, PAIRS = U::HEAD_DIM / 2 };
 
-  // Cosine and sine of element d's pair; the sine is negative for the first one of it.
-  template <int COUNT> struct angles { float cosine[COUNT], sine[COUNT]; };
-  GPUOS_DEVICE angles<RUN> load_angles(const gpuos_ctx &ctx, uint64_t table, uint32_t d) {
-    angles<RUN> a;
-    const uint64_t step = (uint64_t)rotation::stride(ctx, 3) * 4;
+  // Cosines and sines of the pairs of a run of elements; the sine is negative for the first of a pair.
+  struct angles {
+    float cosine[RUN], sine[RUN];
+  };
+  GPUOS_DEVICE angles load_angles(uint64_t table, uint32_t d) {
+    angles a;
+    if constexpr (!U::NEIGHBOURS) { // a run lies in one half
+      gpuos_load<GPUOS_F32, RUN>(table + d % PAIRS * 4, a.cosine);
+      gpuos_load<GPUOS_F32, RUN>(table + (PAIRS + d % PAIRS) * 4, a.sine);
+    }
 #pragma unroll
     for (int i = 0; i < RUN; i++) {
-      const uint32_t e = d + i, pair = U::NEIGHBOURS ? e / 2 : e % PAIRS;
+      const uint32_t e = d + i, pair = e / 2;
       const bool first = U::NEIGHBOURS ? e % 2 == 0 : e < PAIRS;
-      a.cosine[i] = __uint_as_float(ld_global_u32((const void *)(table + pair * step)));
-      a.sine[i] = __uint_as_float(ld_global_u32((const void *)(table + (PAIRS + pair) * step)));
+      if constexpr (U::NEIGHBOURS) {
+        a.cosine[i] = __uint_as_float(ld_global_u32((const void *)(table + pair * 4)));
+        a.sine[i] = __uint_as_float(ld_global_u32((const void *)(table + (PAIRS + pair) * 4)));
+      }
       a.sine[i] = first ? -a.sine[i] : a.sine[i];
     }
     return a;
@@ -34,12 +41,10 @@ template <class U> struct gpuos_rotate {
 
   // Elements d.. of the vector at `from`, rotated, rounded to their dtype.
   template <class X>
-  GPUOS_DEVICE void load(const gpuos_ctx &ctx, uint64_t from, uint64_t stride, uint64_t table,
-                         uint32_t d, float *out) {
+  GPUOS_DEVICE void load(uint64_t from, uint64_t stride, const angles &a, uint32_t d, float *out) {
     float own[RUN], other[RUN];
     gpuos_load<X::DTYPE, RUN>(from + d * stride * X::BYTES, own);
     gpuos_load<X::DTYPE, RUN>(from + partners(d) * stride * X::BYTES, other);
-    const angles<RUN> a = load_angles(ctx, table, d);
 #pragma unroll
     for (int i = 0; i < RUN; i++) {
       const float partner = other[U::NEIGHBOURS && RUN > 1 ? i ^ 1 : i];

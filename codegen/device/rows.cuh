@@ -18,7 +18,7 @@ template <class VISIT> GPUOS_DEVICE void gpuos_each_row(const gpuos_ctx &ctx, VI
 // Calls visit(k, values) for each of this thread's runs of the row at `from`: RUN elements from k.
 template <class X, int RUN, class VISIT>
 GPUOS_DEVICE void gpuos_each_run(uint64_t from, uint32_t width, uint32_t stride, VISIT visit) {
-#pragma unroll 4
+#pragma unroll 8
   for (uint32_t k = gpuos_thread() * RUN; k < width; k += GPUOS_THREADS * RUN) {
     float values[RUN];
     gpuos_load<X::DTYPE, RUN>(from + (uint64_t)k * stride * X::BYTES, values);

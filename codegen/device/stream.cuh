@@ -15,7 +15,8 @@ enum { GPUOS_STREAM_BYTES = 16 * 1024 }; // of a stage
 constexpr gpuos_stream_layout gpuos_lay_out(uint32_t unit_bytes, uint32_t sum_bytes) {
   const uint32_t sums = (unit_bytes + 127) / 128 * 128;
   const uint32_t stages = (sums + GPUOS_SLOTS * sum_bytes + 127) / 128 * 128;
-  const uint32_t room = (GPUOS_SMEM_LIMIT - GPUOS_STATIC_SMEM - stages) / GPUOS_STREAM_BYTES;
+  const uint32_t most = GPUOS_SMEM_LIMIT - GPUOS_STATIC_SMEM;
+  const uint32_t room = stages < most ? (most - stages) / GPUOS_STREAM_BYTES : 0;
   const uint32_t count =
       room < GPUOS_MOST_STREAM_STAGES ? room : (uint32_t)GPUOS_MOST_STREAM_STAGES;
   return {sums, sum_bytes, stages, count};
@@ -34,6 +35,7 @@ GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint3
   const uint32_t stage = loader.stream.stage;
   if (!gpuos_wait_loader(cta, &cta.stream_empty[stage], loader.stream.parity ^ 1)) return false;
   gpuos_hold_loader(cta); // as late as can be: nothing is issued after the look
+  if (ld_relaxed_shared(&cta.stop)) return false;
   out_full = shared_address(&cta.stream_full[stage]);
   out_to = shared_address(loader.smem) + cta.layout.stages + stage * GPUOS_STREAM_BYTES;
   mbarrier_arrive_expect_tx(out_full, bytes);
@@ -58,7 +60,7 @@ GPUOS_DEVICE bool gpuos_await_inputs(const gpuos_ctx &ctx) {
     over = gpuos_wait_all(cta, *ctx.slot, met, [] {});
   }
   over = !gpuos_barrier_or(!over);
-  if (gpuos_lane0()) flow.met = mark;
+  if (over && gpuos_lane0()) flow.met = mark;
   __syncwarp();
   return over;
 }
@@ -108,5 +110,7 @@ GPUOS_DEVICE bool gpuos_finish_stream(const gpuos_ctx &ctx) {
     before = atomicAdd(&ctx.cta->finished[ctx.slot - ctx.cta->slots], 1);
     __threadfence_block();
   }
-  return __shfl_sync(0xffffffffu, before, 0) == GPUOS_WARPS - 1;
+  const bool last = __shfl_sync(0xffffffffu, before, 0) == GPUOS_WARPS - 1;
+  __syncwarp(); // a shuffle orders no memory
+  return last;
 }

@@ -47,10 +47,11 @@ GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
 }
 
 // Tiles with the same counter are done. All their writes lie before a barrier that the caller has passed;
-// the fences put them before the counter for whoever acquires it, be it by loads or by bulk copies.
+// the fences put them before the counter for whoever acquires it, be it by loads or, in a cluster, by bulk
+// copies. (A fence of proxies orders the whole GPU: half a microsecond.)
 GPUOS_DEVICE void gpuos_signal(const gpuos_cta &cta, gpuos_done done, uint32_t tiles = 1) {
   gpuos_control_t *control = gpuos_control_of(cta);
-  fence_proxy_async();
+  if constexpr (GPUOS_CTAS == 2) fence_proxy_async();
   fence_acq_rel_gpu();
   if (done.counter != GPUOS_NONE)
     red_relaxed_gpu_add((uint32_t *)cta.args.counters + done.counter, tiles);
@@ -271,7 +272,7 @@ GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead,
     if (ahead.held) {
       open = gpuos_pop_ahead(cta, ahead, out);
       if (open && ld_relaxed_shared(&cta.lent))
-        while (ahead.held < 2) gpuos_push_ahead(cta, ahead);
+        while ((int)ahead.held < GPUOS_AHEAD) gpuos_push_ahead(cta, ahead);
       if (open) return true;
     } else if (ld_relaxed_shared(&cta.lent) && (open || gpuos_look(cta))) {
       gpuos_push_ahead(cta, ahead);
@@ -448,7 +449,7 @@ GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_
     if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i,
                          list.count - i < 32 ? list.count - i : 32, meanwhile))
       return false;
-  fence_proxy_async(); // for bulk copies as well
+  if constexpr (GPUOS_CTAS == 2) fence_proxy_async(); // for bulk copies as well
   met = mark;
   return true;
 }

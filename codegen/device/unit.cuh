@@ -17,6 +17,7 @@ enum {
   // Of the one that weights stream through, at most: stream.cuh. There is none in a cluster.
   GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 12 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
+  GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
   GPUOS_SERIES = GPUOS_CTAS == 1 ? GPUOS_SLOTS + 1 : 1,
 };
 
@@ -75,10 +76,12 @@ struct gpuos_series {
 
 // How far a worker warp is, in a kernel whose scheduler runs ahead of what tiles wait for.
 struct gpuos_flow {
-  uint64_t met;    // the wait list that was last over, and its step
-  uint64_t x;      // address of the operand that lies in shared memory, 0 for none
-  uint64_t x_norm; // and of what it has been multiplied by
-  uint64_t x_met;  // its wait list: what lies there may change in a step
+  uint64_t met;           // the wait list that was last over, and its step
+  uint64_t x;             // address of the operand that lies in shared memory, 0 for none
+  uint64_t x_norm;        // and of what it has been multiplied by
+  uint64_t x_met;         // its wait list: what lies there may change in a step
+  uint64_t x_form;        // how it lies there
+  uint32_t x_step, x_eps; // elements from row to row; of the norm
   gpuos_stream_at stream;
 };
 

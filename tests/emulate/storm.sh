@@ -13,5 +13,5 @@ for emit in cuda cubin; do
 done
 sh "$here/build.sh" "$4/step.cuda" "$4/step.so"
 export GPUOS_EMULATED="$4/step.so" LD_LIBRARY_PATH="$3"
-"$2" "$4/step.cubin"
-"$2" --no-cpu --storm "$4/step.cubin"
+"$2" --limit=60 "$4/step.cubin"
+"$2" --limit=60 --no-cpu --storm "$4/step.cubin"

@@ -19,6 +19,22 @@ def product(rows, k, n, dtype="bf16", out="f32", norm=None, **more):
     return build
 
 
+def one_x_two_ways(g):
+    """The same bytes of x as rows of two lengths, and with two norms: what one SM has of it is of no use
+    for the next."""
+    g.tensor("x", (4, 512), "bf16")
+    g.tensor("gain", (512,), "bf16", role="weight")
+    for name, k in (("a", 256), ("b", 512), ("c", 512), ("d", 512)):
+        g.tensor(name, (33, k), "bf16", role="weight", scale=0.1)
+    g.op("slice", x="x", ranges="[:, :256]", out="half")
+    g.op("matmul", x="half", w="a", transpose_w=True, dtype="f32", out="ya")
+    g.op("matmul", x="x", w="b", transpose_w=True, dtype="f32", out="yb")
+    for name, eps in (("c", 1e-5), ("d", 10.0)):
+        h = g.op("rmsnorm", x="x", weight="gain", eps=eps, out="h" + name)
+        g.op("matmul", x=h, w=name, transpose_w=True, dtype="f32", out="y" + name)
+    g.returns("ya", "yb", "yc", "yd")
+
+
 def layer(rows, d, f):
     """The products of a decoder layer around its attention: what follows waits for all of it."""
     def build(g):
@@ -52,5 +68,6 @@ def cases():
     yield "normalised", product(2, 264, 40, norm="bf16")
     yield "normalised from f32", product(1, 2056, 40, norm="f32")
     yield "rows normalised from f32", product(5, 520, 40, norm="f32", add=True)
+    yield "one x two ways", one_x_two_ways
     yield "a layer", layer(1, 256, 520)
     yield "a layer, 3 rows", layer(3, 256, 520)

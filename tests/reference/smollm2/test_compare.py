@@ -26,6 +26,22 @@ class Judge(unittest.TestCase):
     def verdict(self, answer, count=3, tie=TIE, prompt=PROMPT):
         return compare.judge(prompt, answer, count, tie)
 
+    def test_how_far_logits_moved_is_found_up_to_the_first_difference(self):
+        logits = [0.0] * 3 * 40
+        for at, (ids, values) in enumerate(zip(PROMPT["top_ids"], ([16, 12], [15.99, 16], [0, 9]))):
+            for token, value in zip(ids, values):
+                logits[at * 40 + token] = value
+        moves = compare.moved(PROMPT, [10, 21, 30], logits)
+        self.assertEqual(len(moves), 2)
+        self.assertAlmostEqual(moves[0], 0)
+        self.assertAlmostEqual(moves[1], 0.02 / 16 / TIE)
+
+    def test_moves_as_large_as_pytorchs_pass_and_larger_ones_fail(self):
+        self.assertTrue(compare.judge_moves([0.4] * 90 + [1.5] * 8 + [4.4] * 2)[0])
+        self.assertFalse(compare.judge_moves([0.6] * 100)[0])
+        self.assertFalse(compare.judge_moves([0.4] * 80 + [1.7] * 20)[0])
+        self.assertFalse(compare.judge_moves([0.4] * 95 + [4.6] * 5)[0])
+
     def test_equal_ids_pass(self):
         self.assertEqual(self.verdict([10, 20, 30]), (True, "3 ids equal"))
 
@@ -86,16 +102,25 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (0, "pass  planted  3 ids equal\n"))
 
     def test_bad_ids_exit_1(self):
-        result = self.run_compare("--ids", self.write("ids", "10,20,31\n"))
+        result = self.run_compare("--ids", self.write("ids", "11,20,30\n"))
         self.assertEqual(result.returncode, 1)
-        self.assertTrue(result.stdout.startswith("FAIL  planted  2 ids equal"))
+        self.assertTrue(result.stdout.startswith("FAIL  planted  0 ids equal"))
 
     def test_a_command_gets_the_prompt_and_its_last_line_is_read(self):
-        program = "import sys; print(sys.argv[1:]); print('10,20,30')"
-        result = self.run_compare("--", sys.executable, "-c", program)
+        program = """
+import array, sys
+assert sys.argv[1:3] == ['--prompt=1,2', '--generate=3']
+logits = array.array('f', [0] * 120)
+for at, (first, second) in enumerate([(16, 12), (16, 15.99), (16, 15.9)]):
+    logits[at * 40 + 10 * (at + 1)], logits[at * 40 + 10 * (at + 1) + 1] = first, second
+open(sys.argv[3].removeprefix('--logits='), 'wb').write(logits.tobytes())
+print(sys.argv[1:])
+print('IDS')
+"""
+        result = self.run_compare("--", sys.executable, "-c", program.replace("IDS", "10,20,30"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        program = "import sys; assert sys.argv[1:] == ['--prompt=1,2', '--generate=3']; print('1')"
-        result = self.run_compare("--", sys.executable, "-c", program)
+        self.assertIn("pass  fidelity two logits moved by 0.00 (P50)", result.stdout)
+        result = self.run_compare("--", sys.executable, "-c", program.replace("IDS", "1"))
         self.assertIn("1 ids instead of 3", result.stdout)
 
     def test_a_failing_command_and_junk_are_errors(self):
