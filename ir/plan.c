@@ -97,23 +97,62 @@ void gos_plan_print(const gos_plan_t *plan, FILE *out) {
   for (size_t i = 0; i < plan->ops.count; i++) print_op(plan, i, out);
 }
 
+// Lines for 10^5 tiles: printf, or a call of stdio a word, would take half of the compile.
+typedef struct printer {
+  FILE *out;
+  size_t count;
+  char text[1 << 14];
+} printer_t;
+
+static inline void put_bytes(printer_t *p, const char *text, size_t count) {
+  if (p->count + count > sizeof p->text) {
+    fwrite(p->text, 1, p->count, p->out);
+    p->count = 0;
+  }
+  if (count > sizeof p->text)
+    fwrite(text, 1, count, p->out);
+  else
+    memcpy(p->text + p->count, text, count), p->count += count;
+}
+static inline void put(printer_t *p, const char *text) { put_bytes(p, text, strlen(text)); }
+
+static inline void put_number(printer_t *p, const char *before, uint64_t number) {
+  char digits[24], *end = digits + sizeof digits, *at = end;
+  do *--at = (char)('0' + number % 10);
+  while (number /= 10);
+  put(p, before);
+  put_bytes(p, at, (size_t)(end - at));
+}
+
+static void print_tile(printer_t *p, const gos_plan_t *plan, size_t number) {
+  const gpuos_tile_t *tile = &plan->tiles.at[number];
+  const gos_op_t *op = &plan->ops.at[tile->op];
+  gpuos_box_t box = gpuos_tile_box(&op->op, tile->index);
+  put_number(p, "tile ", number);
+  put(p, " ");
+  put(p, op->name);
+  for (int d = 0; d < GPUOS_DIMS; d++) {
+    put_number(p, " ", box.lo[d]);
+    put_number(p, "+", box.n[d]);
+  }
+  put_number(p, " units=", gpuos_op_slices(&op->op));
+  put(p, " wait");
+  gpuos_wait_list_t list = plan->wait_lists.at[tile->wait_list];
+  for (uint32_t w = 0; w < list.count; w++) {
+    put_number(p, " c", plan->waits.at[list.first + w].counter);
+    put_number(p, ">=", plan->waits.at[list.first + w].threshold);
+  }
+  if (tile->signal == GPUOS_NONE)
+    put(p, " signal -");
+  else
+    put_number(p, " signal c", tile->signal);
+  put(p, "\n");
+}
+
 void gos_schedule_print(const gos_plan_t *plan, FILE *out) {
+  printer_t p = {.out = out};
   fprintf(out, "schedule tiles=%zu counters=%zu workspace=%llu bytes\n", plan->tiles.count,
           plan->counters.count, (unsigned long long)plan->workspace_bytes);
-  for (size_t i = 0; i < plan->tiles.count; i++) {
-    const gpuos_tile_t *tile = &plan->tiles.at[i];
-    const gos_op_t *op = &plan->ops.at[tile->op];
-    gpuos_box_t box = gpuos_tile_box(&op->op, tile->index);
-    fprintf(out, "tile %zu %s", i, op->name);
-    for (int d = 0; d < GPUOS_DIMS; d++) fprintf(out, " %u+%u", box.lo[d], box.n[d]);
-    fprintf(out, " units=%u wait", gpuos_op_slices(&op->op));
-    gpuos_wait_list_t list = plan->wait_lists.at[tile->wait_list];
-    for (uint32_t w = 0; w < list.count; w++)
-      fprintf(out, " c%u>=%u", plan->waits.at[list.first + w].counter,
-              plan->waits.at[list.first + w].threshold);
-    if (tile->signal == GPUOS_NONE)
-      fprintf(out, " signal -\n");
-    else
-      fprintf(out, " signal c%u\n", tile->signal);
-  }
+  for (size_t i = 0; i < plan->tiles.count; i++) print_tile(&p, plan, i);
+  fwrite(p.text, 1, p.count, out);
 }

@@ -20,6 +20,7 @@ enum {
 // Counter group of a cell: its coordinates along the keyed dimensions.
 static uint32_t group_of(const gos_sync_t *sync, const gpuos_op_t *op, uint32_t index) {
   uint32_t coordinate[GPUOS_DIMS], group = 0;
+  if (!sync->keys) return 0;
   for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
     uint32_t grid = gpuos_op_grid(op, d);
     coordinate[d] = index % grid, index /= grid;
@@ -159,6 +160,15 @@ static void collect(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edge
   }
 }
 
+// All tiles of the operator need the same.
+static bool need_alike(const gos_sync_t *syncs, const gos_edges_t *edges, uint32_t op) {
+  for (size_t e = edges->first[op]; e < edges->first[op + 1]; e++) {
+    const gos_edge_t *edge = &edges->list.at[e];
+    if (edge->exact && syncs[edge->producer].groups != 1) return false;
+  }
+  return true;
+}
+
 static int by_number(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   return (x > y) - (x < y);
@@ -194,30 +204,41 @@ typedef struct last_list {
   bool valid;
 } last_list_t;
 
+// What the tile needs, in last->list.
+static void find_list(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges,
+                      const gpuos_tile_t *tile, const order_t *order, needs_t *needs,
+                      last_list_t *last) {
+  collect(plan, syncs, edges, tile->op, tile->index, needs);
+  qsort(needs->counters, needs->count, sizeof *needs->counters, by_number);
+  if (last->valid && last->count == needs->count &&
+      !memcmp(last->counters, needs->counters, needs->count * sizeof *needs->counters))
+    return;
+  memcpy(last->counters, needs->counters, needs->count * sizeof *needs->counters);
+  last->count = needs->count, last->valid = true;
+  last->list =
+      add_wait_list(plan, needs->counters, drop_implied(order, needs->counters, needs->count));
+}
+
 static void schedule_op(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges,
                         uint32_t number, const order_t *order, needs_t *needs, last_list_t *last) {
   gos_op_t *op = &plan->ops.at[number];
+  const bool alike = need_alike(syncs, edges, number);
+  uint32_t recorded = GPUOS_NONE; // the counter whose waits are known already
   last->valid = false;
   for (uint64_t i = 0; i < gos_op_tiles(&op->op); i++) {
     gpuos_tile_t tile = {
         .op = number, .index = op->order ? op->order[i] : (uint32_t)i, .signal = GPUOS_NONE};
     if (syncs[number].groups)
       tile.signal = syncs[number].first_counter + group_of(&syncs[number], &op->op, tile.index);
-    collect(plan, syncs, edges, number, tile.index, needs);
-    qsort(needs->counters, needs->count, sizeof *needs->counters, by_number);
-    if (!last->valid || last->count != needs->count ||
-        memcmp(last->counters, needs->counters, needs->count * sizeof *needs->counters)) {
-      memcpy(last->counters, needs->counters, needs->count * sizeof *needs->counters);
-      last->count = needs->count, last->valid = true;
-      last->list =
-          add_wait_list(plan, needs->counters, drop_implied(order, needs->counters, needs->count));
-    }
+    if (!alike || i == 0) find_list(plan, syncs, edges, &tile, order, needs, last);
     tile.wait_list = last->list;
+    *gos_push(plan->ir->arena, &plan->tiles) = tile;
+    if (alike && tile.signal == recorded) continue;
+    recorded = tile.signal;
     gpuos_wait_list_t list = plan->wait_lists.at[tile.wait_list];
     uint32_t *waits = needs->counters; // free to use again
     for (uint32_t w = 0; w < list.count; w++) waits[w] = plan->waits.at[list.first + w].counter;
     record(order, tile.signal, waits, list.count);
-    *gos_push(plan->ir->arena, &plan->tiles) = tile;
   }
 }
 

@@ -87,7 +87,7 @@ static uint32_t stream_rows(const gos_plan_t *plan, const gos_op_t *op) {
   while (2 * rows * row_bytes <= STREAM_BYTES && 2 * rows * results <= STREAM_RESULTS &&
          rows < all &&
          (2 * rows * row_bytes <= STREAM_LEAST_BYTES ||
-          all / (2 * rows) >= 2 * plan->target->sm_count))
+          all / (2 * rows) >= plan->target->sm_count / 2))
     rows *= 2;
   return rows;
 }

@@ -148,8 +148,7 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
       for (int e = 0; e < 8; e++) sum = fmaf(v[i][e], v[i][e], sum);
     sum = gpuos_reduce_sum(sum, ctx.smem + M * X_PITCH);
-    const float mean = sum / (float)U::K;
-    const float scale = 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->op.params[0]));
+    const float scale = scale_of(ctx, sum);
 #pragma unroll
     for (int i = 0; i < TURNS_OF_X; i++) {
       const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
@@ -166,6 +165,37 @@ template <class U> struct gpuos_matmul_stream {
     using format = gpuos_format<U::ELEM>;
     return make_uint4(format::narrow(result), format::narrow(result + 2),
                       format::narrow(result + 4), format::narrow(result + 6));
+  }
+
+  // Of more rows than two a warp has its own, and nobody waits for the others; it reads them twice.
+  GPUOS_DEVICE void normalise_rows(const gpuos_ctx &ctx) {
+    for (uint32_t row = gpuos_warp(); row < M; row += GPUOS_WARPS) {
+      const uint64_t from = row_of_x(ctx, row);
+      float sum = 0.0f;
+#pragma unroll 4
+      for (uint32_t chunk = gpuos_lane(); chunk < CHUNKS; chunk += 32) {
+        float v[8];
+        gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v);
+#pragma unroll
+        for (int e = 0; e < 8; e++) sum = fmaf(v[e], v[e], sum);
+      }
+#pragma unroll
+      for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+      const float scale = scale_of(ctx, sum);
+#pragma unroll 4
+      for (uint32_t chunk = gpuos_lane(); chunk < CHUNKS; chunk += 32) {
+        float v[8];
+        gpuos_words<NORM_DTYPE, 8> by;
+        gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v);
+        by.load(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES);
+        put(ctx, row, chunk, scaled(v, by, scale));
+      }
+    }
+  }
+
+  GPUOS_DEVICE float scale_of(const gpuos_ctx &ctx, float squares) {
+    const float mean = squares / (float)U::K;
+    return 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->op.params[0]));
   }
 
   GPUOS_DEVICE void pad_row(const gpuos_ctx &ctx, uint32_t row) {
@@ -188,12 +218,15 @@ template <class U> struct gpuos_matmul_stream {
                        flow.x_eps == wanted.x_eps;
     if (there) return gpuos_begin_tile(ctx);
     weights by;
-    if constexpr (norm::PRESENT) load_weights(ctx, by);
+    if constexpr (norm::PRESENT && M <= 2) load_weights(ctx, by);
     if (!gpuos_begin_tile(ctx) || !gpuos_yield(ctx)) return false; // nobody reads what lies there
-    if constexpr (norm::PRESENT)
-      for (uint32_t row = 0; row < M; row++) normalise_row(ctx, row, by);
-    else
+    if constexpr (!norm::PRESENT) {
       copy_rows(ctx);
+    } else if constexpr (M > 2) {
+      normalise_rows(ctx);
+    } else {
+      for (uint32_t row = 0; row < M; row++) normalise_row(ctx, row, by);
+    }
     for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
     gpuos_barrier();
     if (gpuos_lane0()) flow = wanted, flow.met = wanted.x_met;

@@ -35,4 +35,8 @@ make large_fp8_ragged "$examples/fp8_gemm.yaml" -D M=4033 -D N=4328 -D K=8208
 make large_fp8_sm_90 "$examples/fp8_gemm.yaml" --target-file="$portable"
 make large_bf16 "$examples/bf16_gemm.yaml"
 make large_fused "$tests/fused.yaml" -D M=4096 -D N=4096 -D K=8192 -D P=4096
+mkdir -p "$folder/live" # for timing only: as large as they are
+make live/llama_3_2_1b "$examples/llama_3_2_1b.yaml"
+make live/llama_3_1_8b "$examples/llama_3_1_8b.yaml"
+make live/llama_3_1_8b_b4 "$examples/llama_3_1_8b.yaml" -D B=4
 [ $# -eq 2 ] || python3 "$tests/sweep.py" make "$gpuosc" "$folder/sweep"

@@ -6,12 +6,14 @@
 #   storm      again, paused and moved from SM to SM; results must stay the same bit by bit
 #   sweep      FOLDER/sweep against PyTorch, if both are there
 #   sanitizer  those called small under compute-sanitizer, if it is there
+#   timing     steps of those called large and of FOLDER/live, there at position 1023 on 132, 56 and 24 SMs,
+#              two seconds each; into tests/bench/results, with date, chip, clocks and commit
 # Each artefact has a process and a time limit of its own. Ends with "N passed, N failed".
 set -eu
-[ $# -ge 1 ] || { sed -n '2,9s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,11s/^# //p' "$0" >&2; exit 2; }
 folder=$1
 shift
-[ $# -ge 1 ] || set -- faults numbers storm sweep sanitizer
+[ $# -ge 1 ] || set -- faults numbers storm sweep sanitizer timing
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build-gpu
 cmake -S "$root" -B "$build" -DGPUOS_COMPILER=OFF -DGPUOS_TESTS=OFF >"$build.log" 2>&1 &&
@@ -65,6 +67,20 @@ sanitizer() {
       run 120 "$tool" --tool "$check" --error-exitcode 1 "$build/test_gpu" --no-cpu --one-shot --limit=60 "$file"
     done
   done
+}
+chip() { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader 2>/dev/null || true; }
+timing() {
+  results=$root/tests/bench/results/$(date +%Y-%m-%d-%H%M)-timing.txt
+  { date; git -C "$root" rev-parse HEAD 2>/dev/null || true; chip; } >"$results"
+  for file in $(files 'large*.cubin' '-'); do bench "$file"; done
+  for file in $(find "$folder/live" -name '*.cubin' | sort); do
+    for sms in 132 56 24; do bench "$file" --position=1023 --sms=$sms; done
+  done
+  echo "$results"
+}
+bench() { # bench FILE OPTION...
+  run 120 "$build/gpuos" bench "$@" --seconds=2 >"$build/bench.txt" 2>&1
+  { echo; echo "bench $*"; cat "$build/bench.txt"; chip; } | tee -a "$results"
 }
 for part in "$@"; do
   echo "== $part"
