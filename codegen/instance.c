@@ -249,13 +249,17 @@ static void add_matmul_wgmma(gos_text_t *text, const gos_op_t *op) {
   add_expression(text, op);
 }
 
-static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
+static void add_product_operands(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_X, "x");
   add_operand(text, op, GPUOS_AS_W0, "w0");
   add_operand(text, op, GPUOS_AS_W1, "w1");
   add_operand(text, op, GPUOS_AS_NORM, "norm");
   add_operand(text, op, GPUOS_AS_OUT, "out");
   add_inputs(text, op);
+}
+
+static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
+  add_product_operands(text, op);
   add_constants(text, "M = %u, K = %u, TILE_N = %u", op->op.extent[1], op->op.extent[3],
                 op->op.tile[2]);
   add_constants(text, "ROWS = %u, ELEM = %s", gos_stream_rows(op->op.extent[1]),
@@ -266,12 +270,7 @@ static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
 static void add_matmul(gos_text_t *text, const gos_op_t *op) {
   uint32_t x, w;
   gos_matmul_elems(op, &x, &w);
-  add_operand(text, op, GPUOS_AS_X, "x");
-  add_operand(text, op, GPUOS_AS_W0, "w0");
-  add_operand(text, op, GPUOS_AS_W1, "w1");
-  add_operand(text, op, GPUOS_AS_NORM, "norm");
-  add_operand(text, op, GPUOS_AS_OUT, "out");
-  add_inputs(text, op);
+  add_product_operands(text, op);
   add_constants(text, "TILE_M = %u, TILE_N = %u", gos_matmul_tile_size(op->op.tile[1], 128),
                 gos_matmul_tile_size(op->op.tile[2], 256));
   add_constants(text, "X_ELEM = %s, W_ELEM = %s", dtype_names[x], dtype_names[w]);

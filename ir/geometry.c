@@ -92,7 +92,8 @@ uint32_t gos_stream_rows(uint32_t x_rows) {
   return rows;
 }
 
-uint32_t gos_stream_x_bytes(uint32_t x_rows, uint64_t k) {
+// Of x in shared memory.
+static uint32_t stream_x_bytes(uint32_t x_rows, uint64_t k) {
   uint32_t segments = 8 / gos_stream_rows(x_rows), piece = segments * 64;
   uint64_t row = (k * 2 + piece - 1) / piece * piece + (segments == 1 ? 64 : 0),
            bytes = x_rows * row;
@@ -102,7 +103,7 @@ uint32_t gos_stream_x_bytes(uint32_t x_rows, uint64_t k) {
 bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k) {
   return target->arch >= BULK_ARCH && target->smem_bytes >= STREAM_SMEM_BYTES && x_rows > 0 &&
          x_rows <= STREAM_ROWS && k > 0 && k % STREAM_RUN == 0 &&
-         gos_stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
+         stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
 }
 
 static bool streams_w(const gos_plan_t *plan, const gos_op_t *op, const gpuos_operand_t *w,

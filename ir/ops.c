@@ -13,6 +13,14 @@
 #define BODY(flags, doc)                                                                           \
   { "body", GOS_EXPR, flags, "", NULL, doc }
 
+#define SCALING                                                                                    \
+  {"scaling_type", GOS_ENUM, 0, "none", "none|linear|llama3", "of the frequencies"},               \
+      {"scaling_factor", GOS_FLOAT, 0, "1.0", NULL, "linear, llama3"},                             \
+      {"scaling_low_freq_factor", GOS_FLOAT, 0, "1.0", NULL, "llama3"},                            \
+      {"scaling_high_freq_factor", GOS_FLOAT, 0, "4.0", NULL, "llama3"}, {                         \
+    "scaling_original_max_position_embeddings", GOS_INT, 0, "8192", NULL, "llama3"                 \
+  }
+
 const gos_op_spec_t gos_op_specs[] = {
     {"embedding",
      false,
@@ -67,11 +75,7 @@ const gos_op_spec_t gos_op_specs[] = {
       {"theta", GOS_FLOAT, 0, "10000.0", NULL, "base of the frequencies"},
       {"pairing", GOS_ENUM, 0, "half", "half|interleaved",
        "half: elements i, i + head_dim/2 (Hugging Face); interleaved: 2i, 2i + 1"},
-      {"scaling_type", GOS_ENUM, 0, "none", "none|linear|llama3", "of the frequencies"},
-      {"scaling_factor", GOS_FLOAT, 0, "1.0", NULL, "linear, llama3"},
-      {"scaling_low_freq_factor", GOS_FLOAT, 0, "1.0", NULL, "llama3"},
-      {"scaling_high_freq_factor", GOS_FLOAT, 0, "4.0", NULL, "llama3"},
-      {"scaling_original_max_position_embeddings", GOS_INT, 0, "8192", NULL, "llama3"},
+      SCALING,
       OUT("as x")}},
     {"attention",
      false,
@@ -162,11 +166,7 @@ const gos_op_spec_t gos_op_specs[] = {
      {IN("pos", GOS_REQUIRED, "[B] i32; negative: row unused"),
       {"head_dim", GOS_INT, GOS_REQUIRED, NULL, NULL, "elements, even"},
       {"theta", GOS_FLOAT, 0, "10000.0", NULL, "base of the frequencies"},
-      {"scaling_type", GOS_ENUM, 0, "none", "none|linear|llama3", "of the frequencies"},
-      {"scaling_factor", GOS_FLOAT, 0, "1.0", NULL, "linear, llama3"},
-      {"scaling_low_freq_factor", GOS_FLOAT, 0, "1.0", NULL, "llama3"},
-      {"scaling_high_freq_factor", GOS_FLOAT, 0, "4.0", NULL, "llama3"},
-      {"scaling_original_max_position_embeddings", GOS_INT, 0, "8192", NULL, "llama3"},
+      SCALING,
       OUT("[B, head_dim] f32")}},
     {NULL, false, NULL, {{NULL, GOS_IN, 0, NULL, NULL, NULL}}},
 };

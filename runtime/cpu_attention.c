@@ -148,7 +148,6 @@ static void load_queries(const attention_t *a, const range_t *r, const uint32_t 
   for (uint32_t g = 0; g < a->group && r->rotation != NULL; g++) {
     float *query = a->queries + (size_t)g * a->head_dim;
     gos_rotate(query, a->head_dim, a->cache.neighbours, r->rotation);
-    gos_round_f32(a->q.dtype, a->head_dim, query);
   }
   for (uint32_t g = 0; g < a->group; g++) {
     float *result = result_of(a, g);

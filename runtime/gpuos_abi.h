@@ -121,7 +121,7 @@ typedef enum gpuos_kind {
   // 0..POS[row] of sequence SEQ[row] (batch is 1), split s taking positions [s * n, (s+1) * n), n =
   // gpuos_split_keys; a negative POS gives zeros. With CACHE, K and V, but no SEQ: the key at POS[row] is
   // K[row], rounded to its own dtype and the cache's, which need not hold it yet; the value likewise.
-  // With ROTATION[row]: Q, and K if it is there, are rotated first and rounded to their dtype. With K
+  // With ROTATION[row]: Q, and K if it is there, are rotated first, and K rounded to its dtype. With K
   // and V [b,kv row,kv head,head_dim] and no CACHE: all keys, or with causal those up to the query's
   // own row (counted from the end when there are more keys than queries). With more than one split
   // the result is PARTIAL instead of OUT.

@@ -290,7 +290,7 @@ template <class U> struct gpuos_attention {
       if (mine) whole.widen(value);
 #pragma unroll
       for (int e = 0; e < ELEMENTS; e++) {
-        key[e] = gpuos_round<STORE>(key[e]);
+        key[e] = gpuos_round<STORE>(gpuos_round<k::DTYPE>(key[e]));
         value[e] = gpuos_round<STORE>(value[e]);
       }
 #pragma unroll

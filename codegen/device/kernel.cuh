@@ -9,8 +9,8 @@
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
 // the loader or in a worker is one in which nothing is loaded or multiplied.
 //
-// What a tile waits for, the scheduler waits for where CTAs form clusters, whose units re-use what they
-// load; and otherwise the workers, so that loads run ahead of it.
+// Where CTAs form clusters, the scheduler waits for what a tile waits for; where they do not, the workers
+// do, so that weights are loaded meanwhile.
 //
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
@@ -207,14 +207,12 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
                   GPUOS_THREADS + (GPUOS_CTAS == 1)); // there the loader as well
   }
   mbarrier_init(&cta.want, 1);
+  mbarrier_init(&cta.peer_ready, 1);
   for (int s = 0; s < GPUOS_MOST_STREAM_STAGES; s++) {
     mbarrier_init(&cta.stream_full[s], 1);
     mbarrier_init(&cta.stream_empty[s], GPUOS_WARPS);
   }
-  fence_mbarrier_init();
-  if constexpr (GPUOS_CTAS == 1) return;
-  mbarrier_init(&cta.peer_ready, 1);
-  for (int c = 0; c < GPUOS_CHANNELS; c++) {
+  for (int c = 0; c < GPUOS_CHANNELS && GPUOS_CTAS == 2; c++) {
     mbarrier_init(&cta.message_full[c], 1);
     mbarrier_init(&cta.message_free[c], 1);
     mbarrier_arrive_expect_tx(shared_address(&cta.message_full[c]), sizeof cta.message[c]);
@@ -265,25 +263,24 @@ __device__ __noinline__ void gpuos_agent_apart(gpuos_cta &cta, char *smem) {
   gpuos_agent<PROGRAM>(cta, smem);
 }
 
-// Dynamic shared memory: the most that any of the operators' units takes.
+template <class... NUMBERS> constexpr uint32_t gpuos_largest(NUMBERS... numbers) {
+  uint32_t largest = 0;
+  const uint32_t all[] = {0, (uint32_t)numbers...};
+  for (uint32_t number : all) largest = number > largest ? number : largest;
+  return largest;
+}
+// Dynamic shared memory: the most that any of the operators' units takes; bytes of partial sums that a
+// slot has room for.
 template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
-  const uint32_t all[] = {0, (uint32_t)UNITS::SMEM_BYTES...};
-  uint32_t most = 0;
-  for (uint32_t bytes : all) most = bytes > most ? bytes : most;
-  return most;
+  return gpuos_largest(UNITS::SMEM_BYTES...);
 }
-
-// Bytes of partial sums that a slot has room for.
 template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
-  const uint32_t all[] = {0, (uint32_t)UNITS::SUM_BYTES...};
-  uint32_t most = 0;
-  for (uint32_t bytes : all) most = bytes > most ? bytes : most;
-  return most;
+  return gpuos_largest(UNITS::SUM_BYTES...);
 }
 
-// PROGRAM is the generated struct: UNIT_BYTES, shared
-// memory that a unit takes, SUM_BYTES, that of a slot's partial sums; run and load, of a tile of
-// operator number `op`; bulk(op), whether the loader fills a ring for it.
+// PROGRAM is the generated struct: UNIT_BYTES, shared memory that a unit takes; SUM_BYTES, that of a
+// slot's partial sums; run and load, of a tile of operator number `op`; bulk(op), whether the loader
+// fills a ring for it.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
   constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);

@@ -27,6 +27,8 @@ template <class U> struct gpuos_kv_append {
       const uint64_t table = rotation::base(ctx) + (uint64_t)row * rotation::stride(ctx, 2) * 4;
       using rotate = gpuos_rotate<U>;
       rotate::template load<FROM>(from, stride, rotate::load_angles(table, d), d, values);
+#pragma unroll
+      for (int i = 0; i < RUN; i++) values[i] = gpuos_round<FROM::DTYPE>(values[i]);
     } else {
       gpuos_load<FROM::DTYPE, RUN>(from + d * stride * FROM::BYTES, values);
     }

@@ -39,7 +39,7 @@ template <class U> struct gpuos_rotate {
     return d < PAIRS ? d + PAIRS : d - PAIRS;
   }
 
-  // Elements d.. of the vector at `from`, rotated, rounded to their dtype.
+  // Elements d.. of the vector at `from`, rotated.
   template <class X>
   GPUOS_DEVICE void load(uint64_t from, uint64_t stride, const angles &a, uint32_t d, float *out) {
     float own[RUN], other[RUN];
@@ -48,7 +48,7 @@ template <class U> struct gpuos_rotate {
 #pragma unroll
     for (int i = 0; i < RUN; i++) {
       const float partner = other[U::NEIGHBOURS && RUN > 1 ? i ^ 1 : i];
-      out[i] = gpuos_round<X::DTYPE>(own[i] * a.cosine[i] + partner * a.sine[i]);
+      out[i] = own[i] * a.cosine[i] + partner * a.sine[i];
     }
   }
 };

@@ -3,7 +3,8 @@
 //
 // A step's weights are known before its activations are: the loader goes on with the next tile's, so
 // that memory does not rest while a result travels from SM to SM. The ring hides as much time as it
-// holds bytes: 176 KiB at an SM's share of 35 GB/s are 5 us.
+// holds bytes: 176 KiB at an SM's share of 35 GB/s would be
+// 5 us.
 //
 // Dynamic shared memory: what a unit may use (also the X of the tiles that stream), then the workers'
 // partial sums for each slot, then the stages.
@@ -88,8 +89,8 @@ GPUOS_DEVICE void gpuos_leave_stream(gpuos_cta &cta, gpuos_stream_at &at) {
   at.next(cta.layout.stage_count);
 }
 
-// The tile's results are written: one thread. A fence takes as long as a tile runs for, so tiles of an
-// operator that follow each other are signalled together, by the last one that is on its way here.
+// The tile's results are written: one thread. A fence of the GPU's memory takes about as long as a tile's
+// weights, so tiles of an operator that follow each other are signalled together, by the last one that is on its way here.
 // Whoever waits for one of them waits for all of the operator's tiles anyway.
 GPUOS_DEVICE void gpuos_signal_stream(const gpuos_ctx &ctx) {
   gpuos_series &series = ctx.cta->series[ctx.slot->series];

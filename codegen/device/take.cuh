@@ -48,7 +48,7 @@ GPUOS_DEVICE void gpuos_end_step(const gpuos_cta &cta, uint32_t step) {
 
 // Tiles with the same counter are done. All their writes lie before a barrier that the caller has passed;
 // the fences put them before the counter for whoever acquires it, be it by loads or, in a cluster, by bulk
-// copies. (A fence of proxies orders the whole GPU: half a microsecond.)
+// copies. (ptxas makes a second barrier of the whole GPU's memory of a fence of proxies.)
 GPUOS_DEVICE void gpuos_signal(const gpuos_cta &cta, gpuos_done done, uint32_t tiles = 1) {
   gpuos_control_t *control = gpuos_control_of(cta);
   if constexpr (GPUOS_CTAS == 2) fence_proxy_async();

@@ -4,8 +4,9 @@
 // kernel.cuh. gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on
 // its way through the CTA, and there are several, so that the next ones are fetched while one runs.
 //
-// Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_SMEM_LIMIT, bytes of one CTA; GPUOS_STATIC_SMEM, the most of them that
-// gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that a unit without a ring may; GPUOS_SLOTS.
+// Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_SMEM_LIMIT, bytes
+// of one CTA; GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that
+// a unit without a ring may; GPUOS_SLOTS.
 #pragma once
 #include "dtype.cuh"
 

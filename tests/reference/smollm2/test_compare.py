@@ -102,9 +102,9 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (0, "pass  planted  3 ids equal\n"))
 
     def test_bad_ids_exit_1(self):
-        result = self.run_compare("--ids", self.write("ids", "11,20,30\n"))
+        result = self.run_compare("--ids", self.write("ids", "10,20,31\n"))
         self.assertEqual(result.returncode, 1)
-        self.assertTrue(result.stdout.startswith("FAIL  planted  0 ids equal"))
+        self.assertTrue(result.stdout.startswith("FAIL  planted  2 ids equal"))
 
     def test_a_command_gets_the_prompt_and_its_last_line_is_read(self):
         program = """
