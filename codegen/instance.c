@@ -262,7 +262,7 @@ static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
   add_product_operands(text, op);
   add_constants(text, "M = %u, K = %u, TILE_N = %u", op->op.extent[1], op->op.extent[3],
                 op->op.tile[2]);
-  add_constants(text, "ROWS = %u, ELEM = %s", gos_stream_rows(op->op.extent[1]),
+  add_constants(text, "ROWS = %u, ELEM = %s", gos_stream_rows(op->op.extent[1], op->op.extent[3]),
                 dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
   add_expression(text, op);
 }

@@ -69,6 +69,7 @@ static bool is_wgmma(const instance_t *instance) {
 static bool is_stream(const instance_t *instance) {
   return !strcmp(instance->kind, gos_device_stream.name);
 }
+static bool has_ring(const instance_t *instance) { return is_stream(instance) || is_wgmma(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
 
 static bool has(const source_t *source, bool (*is)(const instance_t *instance)) {
@@ -102,19 +103,6 @@ static void add_instance(gos_text_t *text, const source_t *source, const instanc
   gos_text_add(text, "\nstruct %s_%u {\n%s};\n", instance->kind, instance->number, instance->text);
 }
 
-// "case 0: case 4: ...", wrapped.
-static void add_labels(gos_text_t *text, const instance_t *instance) {
-  size_t line = text->count;
-  gos_text_add(text, "   ");
-  for (size_t i = 0; i < instance->ops.count; i++) {
-    if (text->count - line > COLUMNS - 12) {
-      gos_text_add(text, "\n   ");
-      line = text->count - 3;
-    }
-    gos_text_add(text, " case %u:", instance->ops.at[i]);
-  }
-}
-
 static const char *unit_name(const source_t *source, const instance_t *instance) {
   return gos_format(source->arena, "gpuos_%s<%s_%u>", instance->kind, instance->kind,
                     instance->number);
@@ -144,35 +132,53 @@ static void add_units(gos_text_t *text, const source_t *source) {
                has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
 }
 
-// One member of the program: a switch over operators, in which units with a ring do `member`. The
-// others are run, or left out when `only_rings`.
-static void add_switch(gos_text_t *text, const source_t *source, const char *head, bool only_rings,
-                       const char *member, const char *otherwise) {
-  gos_text_add(text, "  %s {\n    switch (op) {\n", head);
-  for (size_t i = 0; i < source->instances.count; i++) {
+// One member of the program: a switch over units, of those that `is` says; `call`: what comes after the
+// unit's name, or else NULL for whatever runs it.
+static void add_switch(gos_text_t *text, const source_t *source, const char *head,
+                       bool (*is)(const instance_t *instance), const char *call,
+                       const char *otherwise) {
+  gos_text_add(text, "  %s {\n    switch (unit) {\n", head);
+  for (uint32_t i = 0; i < source->instances.count; i++) {
     const instance_t *instance = &source->instances.at[i];
-    bool stream = is_stream(instance), ring = stream || is_wgmma(instance);
-    if (only_rings && !ring) continue;
-    add_labels(text, instance);
+    if (!is(instance)) continue;
     const char *unit = unit_name(source, instance);
-    if (only_rings || is_wgmma(instance))
-      gos_text_add(text, " return %s::%s;\n", unit, member);
+    if (call || is_wgmma(instance))
+      gos_text_add(text, "    case %u: return %s::%s;\n", i, unit, call ? call : "run(ctx, worker)");
     else
-      gos_text_add(text, " return gpuos_run%s<%s>(ctx);\n", stream ? "_stream" : "", unit);
+      gos_text_add(text, "    case %u: return gpuos_run%s<%s>(ctx);\n", i,
+                   is_stream(instance) ? "_stream" : "", unit);
   }
   gos_text_add(text, "    default: return %s;\n    }\n  }\n", otherwise);
 }
 
+// Of every operator, the number of its instantiation.
+static void add_unit_numbers(gos_text_t *text, const source_t *source) {
+  size_t count = source->plan->ops.count;
+  uint32_t *units = gos_alloc(source->arena, count * sizeof *units);
+  for (uint32_t i = 0; i < source->instances.count; i++)
+    for (size_t k = 0; k < source->instances.at[i].ops.count; k++)
+      units[source->instances.at[i].ops.at[k]] = i;
+  gos_text_add(text, "\n__constant__ const unsigned short gpuos_units[] = {");
+  for (size_t i = 0; i < count; i++)
+    gos_text_add(text, "%s%u,", i % (COLUMNS / 4) ? " " : "\n    ", units[i]);
+  gos_text_add(text, "\n};\n");
+}
+
 static void add_program(gos_text_t *text, const source_t *source) {
+  add_unit_numbers(text, source);
   gos_text_add(text, "\nstruct gpuos_program {\n");
   add_units(text, source);
+  gos_text_add(text, "  GPUOS_DEVICE uint32_t unit(uint32_t op) { return gpuos_units[op]; }\n");
   add_switch(
       text, source,
-      "GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker, uint32_t op)",
-      false, "run(ctx, worker)", "GPUOS_DONE");
-  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t op)", true,
-             "load(loader)", "");
-  add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t op)", true, "BULK", "false");
+      "GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker, uint32_t unit)",
+      is_any, NULL, "GPUOS_DONE");
+  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)",
+             has_ring, "load(loader)", "");
+  add_switch(text, source,
+             "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity, uint32_t unit)",
+             is_stream, "store(ctx, parity)", "false");
+  add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "BULK", "false");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }

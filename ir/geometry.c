@@ -13,6 +13,7 @@ enum {
   // device/matmul_stream.cuh: a fragment has 16 rows of x; half of shared memory is left for weights.
   STREAM_ROWS = 16,
   STREAM_X_BYTES = 112 << 10,
+  STREAM_STAGE_BYTES = 32 << 10, // device/stream.cuh
   STREAM_RUN = 8,                // elements that x is loaded in
   BULK_ARCH = 90,                // bulk copies (PTX ISA, cp.async.bulk)
   STREAM_SMEM_BYTES = 160 << 10, // what has less has no room for x, partial sums and a ring
@@ -86,15 +87,17 @@ bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
 
 // ---- weights that stream ------------------------------------------------------------------------
 
-uint32_t gos_stream_rows(uint32_t x_rows) {
-  uint32_t rows = 1;
-  while (2 * rows < x_rows) rows *= 2;
+// As many as fit a stage whole, at most four: eight have but one segment each, and lie in each other's
+// banks.
+uint32_t gos_stream_rows(uint32_t x_rows, uint64_t k) {
+  uint32_t rows = x_rows > 8 ? 8 : 4;
+  while (rows > 1 && rows * k * 2 > STREAM_STAGE_BYTES && x_rows <= rows) rows /= 2;
   return rows;
 }
 
 // Of x in shared memory.
 static uint32_t stream_x_bytes(uint32_t x_rows, uint64_t k) {
-  uint32_t segments = 8 / gos_stream_rows(x_rows), piece = segments * 64;
+  uint32_t segments = 8 / gos_stream_rows(x_rows, k), piece = segments * 64;
   uint64_t row = (k * 2 + piece - 1) / piece * piece + (segments == 1 ? 64 : 0),
            bytes = x_rows * row;
   return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes;

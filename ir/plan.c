@@ -15,14 +15,14 @@ uint64_t gos_op_tiles(const gpuos_op_t *op) {
   return tiles;
 }
 
-// Where weights stream, six slots are as many tiles as the ring holds and a few more, so that the
+// Where weights stream, four slots are as many tiles as the ring holds and a few more, so that the
 // scheduler is always ahead; the ring takes most of shared memory. Otherwise who is ahead by more than a
 // tile only keeps it from others.
 gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
-  enum { CLUSTER_BYTES = 3072, BYTES = 4608, STREAM_BYTES = 9216, BESIDE_STREAM_BYTES = 64 << 10 };
+  enum { CLUSTER_BYTES = 3072, BYTES = 4608, STREAM_BYTES = 7168, BESIDE_STREAM_BYTES = 64 << 10 };
   gos_smem_t smem = {2, BYTES, plan->target->smem_bytes - BYTES};
   for (size_t i = 0; i < plan->ops.count; i++) {
-    if (plan->ops.at[i].streams) smem = (gos_smem_t){6, STREAM_BYTES, BESIDE_STREAM_BYTES};
+    if (plan->ops.at[i].streams) smem = (gos_smem_t){4, STREAM_BYTES, BESIDE_STREAM_BYTES};
     if (gos_op_wgmma_tiled(plan->target, &plan->ops.at[i]))
       return (gos_smem_t){2, CLUSTER_BYTES, plan->target->smem_bytes - CLUSTER_BYTES};
   }

@@ -93,7 +93,7 @@ bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op);
 // device/matmul_stream.cuh can take them as they come; and what that code does with it: rows of w that
 // are multiplied together.
 bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op);
-uint32_t gos_stream_rows(uint32_t x_rows);
+uint32_t gos_stream_rows(uint32_t x_rows, uint64_t k);
 // x of so many rows, 16-bit, can stay in shared memory while weights stream by, on such a chip.
 bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k);
 // Of a matmul: rows of tiles that are run together, column by column, so that their panels of x are

@@ -16,9 +16,10 @@ enum {
   WGMMA_ACCUMULATORS = 32768,
   MIN_SPLIT = 64, // positions, of the longest context; below, a combine costs more than it brings
   // Of weights that stream: enough for a ticket's way to be hidden, but the last tile of an operator
-  // keeps all SMs waiting for it.
-  STREAM_BYTES = 64 << 10,
+  // keeps all SMs waiting for it: each should have some of them.
+  STREAM_BYTES = 128 << 10,
   STREAM_LEAST_BYTES = 32 << 10,
+  STREAM_TILES = 3, // of an SM
   STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 
@@ -81,13 +82,13 @@ static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
 
 // Rows of weights of a tile: a power of two.
 static uint32_t stream_rows(const gos_plan_t *plan, const gos_op_t *op) {
-  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1, rows = gos_stream_rows(op->op.extent[1]);
+  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1, rows = gos_stream_rows(op->op.extent[1], op->op.extent[3]);
   uint64_t row_bytes = 2ull * weights * op->op.extent[3];
   uint64_t all = op->op.extent[2], results = (uint64_t)weights * op->op.extent[1];
   while (2 * rows * row_bytes <= STREAM_BYTES && 2 * rows * results <= STREAM_RESULTS &&
          rows < all &&
          (2 * rows * row_bytes <= STREAM_LEAST_BYTES ||
-          all / (2 * rows) >= plan->target->sm_count / 2))
+          all / (2 * rows) >= STREAM_TILES * plan->target->sm_count))
     rows *= 2;
   return rows;
 }

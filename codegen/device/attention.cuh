@@ -1,8 +1,8 @@
 // attention.cuh: ATTENTION, one tile: each query of a KV head's group against its keys.
 //
-// A group of LANES threads holds one key at a time, RUN or more elements a thread; the groups take
-// every KEY_LANES-th key, each with a running maximum (Milakov and Gimelshein 2018), and are merged
-// at the end, in order. Queries of a group share what is read.
+// A group of LANES threads holds one key at a time, RUN or more elements a thread; of the groups with the
+// same queries each takes every KEY_LANES-th key, with a running maximum (Milakov and Gimelshein 2018),
+// and they are merged at the end, in order. A thread's queries share what is read.
 //
 // U, the generated instantiation, has operands x, out or partial, and k, v or else cache, pages, pos, seq,
 // beside which k and v are those of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; RUN,
@@ -38,18 +38,22 @@ template <class U> struct gpuos_attention {
     LANES = RUNS >= 32 ? 32 : gpuos_power_of_two(RUNS),
     PER_LANE = (RUNS + LANES - 1) / LANES, // runs
     ELEMENTS = PER_LANE * RUN,
-    KEY_LANES = GPUOS_THREADS / LANES,
-    // Queries at once, as many as registers hold: twice ELEMENTS floats each. A decode step has no more
-    // than one group of them on an SM, and every look at the keys takes as long as the memory.
-    FLOATS = OWN ? 32 : 16,
-    MOST = ELEMENTS >= FLOATS ? 1 : FLOATS / ELEMENTS,
+    // Queries of a thread, as many as registers hold: twice ELEMENTS floats each. Sets of threads share
+    // the group's queries, and each looks at all keys: every look takes as long as the memory.
+    MOST = ELEMENTS >= 16 ? 1 : 16 / ELEMENTS,
     QUERIES = U::GROUP < MOST ? U::GROUP
               : MOST < 8      ? MOST
                               : 8,
-    KEYS = ELEMENTS <= 8 && QUERIES <= 2 ? 4
-                                         : 2, // loaded together, so that enough bytes are in flight
-    PITCH = HEAD_DIM + 2,                     // weighted sums, maximum, sum of exponentials
-    SMEM_BYTES = KEY_LANES * QUERIES * PITCH * 4,
+    GROUPS = GPUOS_THREADS / LANES, // of threads, that each hold a key
+    SETS = gpuos_power_of_two((U::GROUP + QUERIES - 1) / QUERIES) < GROUPS
+               ? gpuos_power_of_two((U::GROUP + QUERIES - 1) / QUERIES)
+               : GROUPS,
+    KEY_LANES = GROUPS / SETS,
+    AT_ONCE = QUERIES * SETS, // queries
+    // Loaded together, so that enough bytes are in flight.
+    KEYS = ELEMENTS * STORE_BYTES <= 16 ? 4 : 2,
+    PITCH = HEAD_DIM + 2,         // weighted sums, maximum, sum of exponentials
+    SMEM_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
   };
 
   // One query row, KV head and split; the keys it sees.
@@ -66,7 +70,8 @@ template <class U> struct gpuos_attention {
   };
 
   GPUOS_DEVICE uint32_t lane() { return gpuos_thread() % LANES; }
-  GPUOS_DEVICE uint32_t key_lane() { return gpuos_thread() / LANES; }
+  GPUOS_DEVICE uint32_t key_lane() { return gpuos_thread() / LANES % KEY_LANES; }
+  GPUOS_DEVICE uint32_t first_query() { return gpuos_thread() / LANES / KEY_LANES * QUERIES; }
   GPUOS_DEVICE uint32_t dim(int run) { return (run * LANES + lane()) * RUN; }
   GPUOS_DEVICE bool has(int run) { return run * LANES + lane() < RUNS; }
 
@@ -307,13 +312,13 @@ template <class U> struct gpuos_attention {
   // ---- store ------------------------------------------------------------------------------------
 
   GPUOS_DEVICE float *shared_result(const gpuos_ctx &ctx, uint32_t key_lane, uint32_t q) {
-    return (float *)ctx.smem + (key_lane * QUERIES + q) * PITCH;
+    return (float *)ctx.smem + (key_lane * AT_ONCE + q) * PITCH;
   }
 
   GPUOS_DEVICE void share(const gpuos_ctx &ctx, const state &s) {
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
-      float *to = shared_result(ctx, key_lane(), q);
+      float *to = shared_result(ctx, key_lane(), first_query() + q);
 #pragma unroll
       for (int i = 0; i < PER_LANE; i++)
 #pragma unroll
@@ -339,7 +344,7 @@ template <class U> struct gpuos_attention {
 
   // Queries first.. of the group: OUT, or their share of PARTIAL.
   GPUOS_DEVICE void store(const gpuos_ctx &ctx, const range &r, uint32_t first) {
-    for (uint32_t i = gpuos_thread(); i < QUERIES * HEAD_DIM; i += GPUOS_THREADS) {
+    for (uint32_t i = gpuos_thread(); i < AT_ONCE * HEAD_DIM; i += GPUOS_THREADS) {
       const uint32_t q = i / HEAD_DIM, d = i % HEAD_DIM;
       if (first + q >= U::GROUP) continue;
       float sum, largest, total;
@@ -365,7 +370,7 @@ template <class U> struct gpuos_attention {
     bool inside = true;
     turns t = {};
     load_turns(ctx, r, t);
-    load_queries(ctx, r, t, first, s);
+    load_queries(ctx, r, t, first + first_query(), s);
     for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS)
       inside &= attend(ctx, r, key + key_lane(), s);
     if (r.own) attend_own(ctx, r, t, s);
@@ -383,7 +388,7 @@ template <class U> struct gpuos_attention {
       range r;
       find_point(ctx, i, r);
       if (!find_range(ctx, r)) return false; // the same for all threads
-      for (uint32_t first = 0; first < U::GROUP; first += QUERIES)
+      for (uint32_t first = 0; first < U::GROUP; first += AT_ONCE)
         inside &= run_queries(ctx, r, first);
     }
     return inside;

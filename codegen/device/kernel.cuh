@@ -1,10 +1,11 @@
-// kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four agent warps.
+// kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four or five agent warps.
 //
 //   scheduler  takes tiles in ticket order (take.cuh, schedule.cuh)
 //   loader     fills the ring for the tiles that want it (ring.cuh, stream.cuh)
 //   workers    run the tiles' units
 //   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
 //   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
+//   store      where CTAs form no clusters: what units whose weights stream have computed (stream.cuh)
 //
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
 // the loader or in a worker is one in which nothing is loaded or multiplied.
@@ -25,6 +26,7 @@ enum {
   GPUOS_SCHEDULER_WARP,
   GPUOS_WATCH_WARP,
   GPUOS_RELAY_WARP,
+  GPUOS_STORE_WARP, // if there are agents enough
   // Of 65,536 registers: the workers' accumulators need more than an even share.
   GPUOS_WORKER_REGISTERS = 216,
   GPUOS_AGENT_REGISTERS = 72,
@@ -54,7 +56,7 @@ GPUOS_DEVICE bool gpuos_await_memory(gpuos_loader &loader, uint32_t turn) {
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader, uint32_t turn) {
   gpuos_cta &cta = *loader.cta;
   if (loader.slot->realign && !gpuos_realign(loader)) return false;
-  PROGRAM::load(loader, loader.slot->tile.op);
+  PROGRAM::load(loader, loader.slot->unit);
   if (ld_relaxed_shared(&cta.stop)) return false;
   if (ld_relaxed_shared(&loader.slot->stop_slice) == GPUOS_NONE) return true;
   // Put down: the next tile's copies would look to the workers like this one's.
@@ -67,7 +69,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
   for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
     loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
     loader.wanted = false;
-    const bool bulk = PROGRAM::bulk(loader.slot->tile.op);
+    const bool bulk = PROGRAM::bulk(loader.slot->unit);
     if (bulk && !ring_before && !gpuos_await_memory(loader, turn)) break;
     if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
     ring_before = bulk;
@@ -79,7 +81,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
 template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &loader) {
   for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
     loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
-    PROGRAM::load(loader, loader.slot->tile.op);
+    PROGRAM::load(loader, loader.slot->unit);
     mbarrier_arrive(&loader.cta->slot_empty[turn % GPUOS_SLOTS]);
   }
 }
@@ -114,8 +116,10 @@ template <class UNIT> GPUOS_DEVICE void gpuos_prepare(const gpuos_ctx &, ...) {}
 template <class UNIT> GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
   if constexpr (GPUOS_CTAS == 1) {
     if (!ld_relaxed_shared(&ctx.cta->hold)) gpuos_prepare<UNIT>(ctx, 0);
-    if (!gpuos_begin_tile(ctx) || !gpuos_enter_plain(ctx)) return false;
-    if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].x = 0; // the unit uses its place
+    if (!gpuos_await_inputs(ctx)) return false;
+    gpuos_begin_tile(ctx);
+    if (!gpuos_enter_plain(ctx)) return false;
+    if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].op = GPUOS_NONE; // the unit uses X's place
   }
   return true;
 }
@@ -144,8 +148,6 @@ GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outco
   if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
     gpuos_end_unit(cta, slot, slot.slices - 1);
   if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
-  if (GPUOS_CTAS == 1 && outcome == GPUOS_DONE)
-    atomicAdd(&cta.series[slot.series].open, 0xffffffffu); // signalled by itself
   st_relaxed_shared(&cta.worker_loads, 0);
 }
 
@@ -160,22 +162,22 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
-    const bool plain = !PROGRAM::bulk(slot.tile.op);
+    const bool plain = !PROGRAM::bulk(slot.unit);
     const bool enter = !plain || gpuos_enter_plain(ctx);
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
-    const gpuos_outcome outcome = enter ? PROGRAM::run(ctx, worker, slot.tile.op) : GPUOS_GIVEN_UP;
+    const gpuos_outcome outcome = enter ? PROGRAM::run(ctx, worker, slot.unit) : GPUOS_GIVEN_UP;
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     if (plain) fence_proxy_async_shared(); // the ring comes next
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }
 }
 
-// Of any other: the unit waits for what the tile reads. One whose weights stream signals by itself, and
-// is measured by the first warp. Nothing but the turn stays in a register over the unit's call.
+// Of any other: the unit waits for what the tile reads. One whose weights stream leaves its results to
+// the store warp. Nothing but the turn stays in a register over the unit's call.
 template <class PROGRAM> __device__ __noinline__ void gpuos_run_tile(gpuos_ctx ctx) {
   gpuos_worker unused = {};
-  const gpuos_outcome outcome = PROGRAM::run(ctx, unused, ctx.slot->tile.op);
+  const gpuos_outcome outcome = PROGRAM::run(ctx, unused, ctx.slot->unit);
   if (gpuos_thread() == 0) gpuos_close_tile(*ctx.cta, *ctx.slot, outcome);
   __syncwarp();
 }
@@ -183,7 +185,7 @@ template <class PROGRAM> __device__ __noinline__ void gpuos_run_tile(gpuos_ctx c
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_run_tile<PROGRAM>({&cta, &cta.slots[turn % GPUOS_SLOTS], smem});
-    mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
+    if (gpuos_lane0()) mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }
 }
 
@@ -203,8 +205,9 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 32);
-    mbarrier_init(&cta.slot_empty[s],
-                  GPUOS_THREADS + (GPUOS_CTAS == 1)); // there the loader as well
+    // By itself a CTA's warps say so, the loader, and the store warp.
+    mbarrier_init(&cta.slot_empty[s], GPUOS_CTAS == 1 ? GPUOS_WARPS + 2 : (uint32_t)GPUOS_THREADS);
+    mbarrier_init(&cta.sums_full[s], GPUOS_WARPS);
   }
   mbarrier_init(&cta.want, 1);
   mbarrier_init(&cta.peer_ready, 1);
@@ -238,9 +241,8 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.worker_held = cta.worker_loads = 0;
   cta.held_total_ns = 0;
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
-  for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE, cta.finished[s] = 0;
-  for (int i = 0; i < GPUOS_SERIES; i++) cta.series[i] = {0, 0};
-  for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, 0, 0, 0, 0, 0, 0, {0, 0}};
+  for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE;
+  for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, GPUOS_NONE, 0, 0, 0, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
@@ -253,6 +255,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
   if (warp == GPUOS_WATCH_WARP) gpuos_watch(cta);
   const bool relays = blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0();
   if (warp == GPUOS_RELAY_WARP && relays) gpuos_relay(cta);
+  if (warp == GPUOS_STORE_WARP) gpuos_store_loop<PROGRAM>(cta, smem);
   __syncwarp();
 }
 
@@ -279,8 +282,8 @@ template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
 }
 
 // PROGRAM is the generated struct: UNIT_BYTES, shared memory that a unit takes; SUM_BYTES, that of a
-// slot's partial sums; run and load, of a tile of operator number `op`; bulk(op), whether the loader
-// fills a ring for it.
+// slot's partial sums; unit(op), the number of the unit that runs operator `op`; of a unit run, load and
+// store, the latter of one whose weights stream; bulk(unit), whether the loader fills a ring for it.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
   constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);

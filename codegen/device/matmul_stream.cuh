@@ -31,28 +31,31 @@ template <class U> struct gpuos_matmul_stream {
     ROW_BYTES = U::K * 2,
     PIECE_BYTES = SEGS * 64, // of one row
     ROW_PIECES = (ROW_BYTES + PIECE_BYTES - 1) / PIECE_BYTES,
+    // Two whole rows in a phase of a load would lie in the same banks.
+    PAD = SEGS == 1 ? 64 : 0,
     // Whole rows in a stage, in groups of ROWS that are multiplied together; or a part of one group.
-    FIT = GPUOS_STREAM_BYTES / (ROWS * ROW_BYTES),
-    GROUPS = FIT == 0   ? 1
+    FIT = GPUOS_STREAM_BYTES / (ROWS * (ROW_BYTES + PAD)),
+    GROUPS = FIT <= 1   ? 1
              : FIT > 16 ? 16
-                        : FIT,
-    MOST_PIECES = GPUOS_STREAM_BYTES / (ROWS * PIECE_BYTES),
+                        : FIT / 2 * 2,
+    MOST_PIECES = (GPUOS_STREAM_BYTES / ROWS - PAD) / PIECE_BYTES,
     PARTS = FIT ? 1 : (ROW_PIECES + MOST_PIECES - 1) / MOST_PIECES,
     PART_PIECES = PARTS == 1 ? (int)ROW_PIECES : up((ROW_PIECES + PARTS - 1) / PARTS, GPUOS_WARPS),
     PART_BYTES = PART_PIECES * PIECE_BYTES, // of one row
-    PITCH = PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES,
+    PITCH = (PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES) + PAD,
     STAGE_ROWS = GROUPS * ROWS,
-    AT_ONCE = GROUPS % 2 == 0 ? 2 : 1, // groups, so that one's latencies are the other's work
     TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp
-    EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0,   // in each part all warps have as many
-    // Zeros follow K; with two rows of X in a phase of a load, they lie in different banks.
-    X_PITCH = ROW_PIECES * PIECE_BYTES + (SEGS == 1 ? 64 : 0),
+    // Groups, so that one's latencies are the other's work, as long as registers last.
+    AT_ONCE = GROUPS % 2 == 0 && TURNS <= 4 ? 2 : 1,
+    EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0, // in each part all warps have as many
+    X_PITCH = ROW_PIECES * PIECE_BYTES + PAD,            // zeros follow K
     SMEM_BYTES = M * X_PITCH + GPUOS_REDUCE_BYTES,
     SUM_BYTES = COUNT * U::TILE_N * M * GPUOS_WARPS * 4,
     BULK = 1,
   };
   static_assert(M <= 2 * ROWS, "rows of X");
   static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
+  static_assert(TURNS <= 8, "what a warp loads at once");
 
   // ---- load: the loader's thread ----------------------------------------------------------------
 
@@ -70,7 +73,9 @@ template <class U> struct gpuos_matmul_stream {
                            COUNT == 2 ? slot.places[second_place()].address + skip : 0};
     for (uint32_t first = 0; first < n; first += STAGE_ROWS) {
       const uint32_t rows = min(n - first, (uint32_t)STAGE_ROWS);
+#pragma unroll
       for (int c = 0; c < COUNT; c++)
+#pragma unroll 1
         for (uint32_t part = 0; part < PARTS; part++)
           if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return;
     }
@@ -80,12 +85,14 @@ template <class U> struct gpuos_matmul_stream {
     return 0;
   }
 
+  // In one copy, if rows follow each other there as they do here: a copy takes the unit that makes them
+  // some 40 cycles, however short it is.
   GPUOS_DEVICE bool load_stage(gpuos_loader &loader, uint64_t from, uint32_t rows, uint32_t part) {
     const uint32_t bytes = part_bytes(part);
     const uint64_t policy = createpolicy_evict_first();
     uint32_t full, to;
     if (!gpuos_enter_stream(loader, rows * bytes, full, to)) return false;
-    if constexpr (PARTS == 1) {
+    if constexpr (PITCH == ROW_BYTES) {
       cp_async_bulk_hint(to, from, rows * bytes, full, policy);
     } else {
       for (uint32_t r = 0; r < rows; r++)
@@ -207,43 +214,43 @@ template <class U> struct gpuos_matmul_stream {
   // All warps: X into shared memory, once it is there, unless it lies there already. False: stop.
   GPUOS_DEVICE bool load_x(const gpuos_ctx &ctx) {
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
+    const uint64_t mark = gpuos_wait_mark(*ctx.slot);
+    const uint32_t op = ctx.slot->tile.op;
+    if (flow.op == op && flow.x_met == mark) return true; // the operator's tile before
     uint64_t with = 0;
     if constexpr (norm::PRESENT) with = norm::base(ctx);
     constexpr uint64_t FORM = (((uint64_t)U::K * 64 + M) * 16 + U::ELEM) * 16 + x::DTYPE;
-    const gpuos_flow wanted = {
-        flow.met,        x::base(ctx),           with,       gpuos_wait_mark(*ctx.slot), FORM,
-        x::step(ctx, 1), ctx.slot->op.params[0], flow.stream};
-    const bool there = flow.x == wanted.x && flow.x_norm == with && flow.x_met == wanted.x_met &&
-                       flow.x_form == FORM && flow.x_step == wanted.x_step &&
-                       flow.x_eps == wanted.x_eps;
-    if (there) return gpuos_begin_tile(ctx);
+    const uint64_t base = x::base(ctx);
+    const uint32_t step = x::step(ctx, 1), eps = ctx.slot->op.params[0];
+    const bool there = flow.op != GPUOS_NONE && flow.x == base && flow.x_norm == with &&
+                       flow.x_met == mark && flow.x_form == FORM && flow.x_step == step &&
+                       flow.x_eps == eps;
     weights by;
-    if constexpr (norm::PRESENT && M <= 2) load_weights(ctx, by);
-    if (!gpuos_begin_tile(ctx) || !gpuos_yield(ctx)) return false; // nobody reads what lies there
-    if constexpr (!norm::PRESENT) {
-      copy_rows(ctx);
-    } else if constexpr (M > 2) {
-      normalise_rows(ctx);
-    } else {
-      for (uint32_t row = 0; row < M; row++) normalise_row(ctx, row, by);
+    if constexpr (norm::PRESENT && M <= 2)
+      if (!there) load_weights(ctx, by);
+    if (!gpuos_await_inputs(ctx)) return false;
+    if (!there) {
+      if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
+      if constexpr (!norm::PRESENT) {
+        copy_rows(ctx);
+      } else if constexpr (M > 2) {
+        normalise_rows(ctx);
+      } else {
+        for (uint32_t row = 0; row < M; row++) normalise_row(ctx, row, by);
+      }
+      for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
+      gpuos_barrier();
     }
-    for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
-    gpuos_barrier();
-    if (gpuos_lane0()) flow = wanted, flow.met = wanted.x_met;
+    __syncwarp(); // all lanes have looked
+    if (gpuos_lane0()) {
+      flow.op = op, flow.x = base, flow.x_norm = with, flow.x_met = mark, flow.x_form = FORM;
+      flow.x_step = step, flow.x_eps = eps;
+    }
     __syncwarp();
     return true;
   }
 
   // ---- multiply: a warp -------------------------------------------------------------------------
-
-  // Where a lane's 16 bytes of a piece lie, and in which of ROWS rows.
-  struct place {
-    uint32_t skip, row;
-  };
-  GPUOS_DEVICE place find_place() {
-    const uint32_t lane = gpuos_lane();
-    return {(lane / 4 % SEGS * 4 + lane % 4) * 16, lane / 4 / SEGS};
-  }
 
   GPUOS_DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     if constexpr (U::ELEM == GPUOS_BF16)
@@ -252,38 +259,42 @@ template <class U> struct gpuos_matmul_stream {
       mma_m16n8k16_f16(c, a, b0, b1);
   }
 
-  GPUOS_DEVICE uint4 x_at(uint32_t xs, uint32_t row, uint32_t skip) {
-    if (row >= M) return make_uint4(0, 0, 0, 0);
-    return ld_shared_v4(xs + row * X_PITCH + skip);
+  // Where this lane's 16 bytes of its warp's first piece lie: in a group of W, and in X.
+  struct place {
+    uint32_t row, skip, w, x;
+  };
+  GPUOS_DEVICE place find_place(const gpuos_ctx &ctx) {
+    const uint32_t lane = gpuos_lane(), row = lane / 4 / SEGS;
+    const uint32_t skip = gpuos_warp() * PIECE_BYTES + (lane / 4 % SEGS * 4 + lane % 4) * 16;
+    return {row, skip, row * PITCH + skip, mov_shared_address(ctx.smem) + row * X_PITCH + skip};
   }
 
-  // Adds this warp's pieces of a group of rows, `bytes` of each from `ws`, to two sums.
+  // Adds this warp's pieces of a group of rows, `bytes` of each from `ws`, to two sums; X from `xs` on.
   GPUOS_DEVICE void add(float (&sum)[2][4], const place &p, uint32_t ws, uint32_t xs,
                         uint32_t bytes) {
-    uint4 w[TURNS], low[TURNS], high[TURNS];
+    constexpr int CHUNK = M > ROWS && TURNS > 4 ? 4 : (int)TURNS; // as registers last
 #pragma unroll
-    for (int i = 0; i < TURNS; i++) {
-      const uint32_t skip = (gpuos_warp() + i * GPUOS_WARPS) * PIECE_BYTES + p.skip;
-      w[i] = low[i] = high[i] = make_uint4(0, 0, 0, 0);
-      if (EVEN ? i * GPUOS_WARPS * PIECE_BYTES >= bytes : skip >= bytes) continue;
-      w[i] = ld_shared_v4(ws + p.row * PITCH + skip);
-      low[i] = x_at(xs, p.row, skip);
-      if constexpr (M > ROWS) high[i] = x_at(xs, p.row + ROWS, skip);
-    }
+    for (int from = 0; from < TURNS; from += CHUNK) {
+      uint4 w[CHUNK], low[CHUNK], high[CHUNK];
 #pragma unroll
-    for (int i = 0; i < TURNS; i++) {
-      const uint32_t warp = EVEN ? 0 : gpuos_warp();
-      if ((warp + i * GPUOS_WARPS) * PIECE_BYTES >= bytes) break; // the same in all lanes
-      mma(sum[0], {low[i].x, high[i].x, low[i].y, high[i].y}, w[i].x, w[i].y);
-      mma(sum[1], {low[i].z, high[i].z, low[i].w, high[i].w}, w[i].z, w[i].w);
+      for (int i = 0; i < CHUNK; i++) {
+        w[i] = low[i] = high[i] = make_uint4(0, 0, 0, 0);
+        const uint32_t skip = (from + i) * GPUOS_WARPS * PIECE_BYTES;
+        if ((EVEN ? 0 : p.skip) + skip >= bytes) continue;
+        w[i] = ld_shared_v4(ws + p.w + skip);
+        if (p.row < M) low[i] = ld_shared_v4(xs + p.x + skip);
+        if (M > ROWS && p.row + ROWS < M) high[i] = ld_shared_v4(xs + p.x + ROWS * X_PITCH + skip);
+      }
+#pragma unroll
+      for (int i = 0; i < CHUNK; i++) {
+        const uint32_t first = ((EVEN ? 0 : gpuos_warp()) + (from + i) * GPUOS_WARPS) * PIECE_BYTES;
+        if (first >= bytes) break; // the same in all lanes
+        mma(sum[0], {low[i].x, high[i].x, low[i].y, high[i].y}, w[i].x, w[i].y);
+        mma(sum[1], {low[i].z, high[i].z, low[i].w, high[i].w}, w[i].z, w[i].w);
+      }
     }
   }
 
-  GPUOS_DEVICE float *sums_of(const gpuos_ctx &ctx) {
-    const gpuos_stream_layout &layout = ctx.cta->layout;
-    const uint32_t slot = (uint32_t)(ctx.slot - ctx.cta->slots);
-    return (float *)(ctx.smem + layout.sums + slot * layout.sum_bytes);
-  }
   // Of row `row` of W number c and row b of X: a sum of each warp.
   GPUOS_DEVICE uint32_t sum_at(int c, uint32_t row, uint32_t b) {
     return ((c * U::TILE_N + row) * M + b) * GPUOS_WARPS;
@@ -292,8 +303,8 @@ template <class U> struct gpuos_matmul_stream {
   // The products of equal segments, over all segments, to this warp's place: of COUNT_ groups from row
   // `first` of W number c, of which there are `rows`.
   template <int COUNT_>
-  GPUOS_DEVICE void keep(const gpuos_ctx &ctx, const float (&sum)[COUNT_][2][4], int c,
-                         uint32_t first, uint32_t rows) {
+  GPUOS_DEVICE void keep(const float (&sum)[COUNT_][2][4], float *to,
+                         int c, uint32_t first, uint32_t rows) {
     const uint32_t g = gpuos_lane() / 4, q = gpuos_lane() % 4;
 #pragma unroll
     for (int half = 0; half < (M > ROWS ? 2 : 1); half++) {
@@ -314,11 +325,11 @@ template <class U> struct gpuos_matmul_stream {
       for (int i = 0; i < COUNT_; i++) {
         const uint32_t row = first + i * ROWS;
         if constexpr (SEGS == 1) {
-          keep_one(ctx, even[i], c, row + 2 * q, b, rows, true);
-          keep_one(ctx, odd[i], c, row + 2 * q + 1, b, rows, true);
+          keep_one(to, even[i], c, row + 2 * q, b, rows, true);
+          keep_one(to, odd[i], c, row + 2 * q + 1, b, rows, true);
         } else {
           const bool one = g % SEGS == 0 && q % (SEGS / 2) == 0;
-          keep_one(ctx, value[i], c, row + q / (SEGS / 2), b, rows, one);
+          keep_one(to, value[i], c, row + q / (SEGS / 2), b, rows, one);
         }
       }
     }
@@ -330,50 +341,65 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
       for (int i = 0; i < COUNT_; i++) value[i] += __shfl_xor_sync(0xffffffffu, value[i], lanes);
   }
-  GPUOS_DEVICE void keep_one(const gpuos_ctx &ctx, float value, int c, uint32_t row, uint32_t b,
-                             uint32_t rows, bool wanted) {
-    if (wanted && row < rows && b < M) sums_of(ctx)[sum_at(c, row, b) + gpuos_warp()] = value;
+  GPUOS_DEVICE void keep_one(float *to, float value, int c, uint32_t row, uint32_t b, uint32_t rows,
+                             bool wanted) {
+    if (wanted && row < rows && b < M) to[sum_at(c, row, b) + gpuos_warp()] = value;
   }
 
   // One stage of whole rows, or all parts of a group. False: stop.
-  GPUOS_DEVICE bool multiply(const gpuos_ctx &ctx, gpuos_stream_at &at, const place &p, int c,
+  GPUOS_DEVICE bool multiply(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, float *to, int c,
                              uint32_t first, uint32_t n) {
-    gpuos_cta &cta = *ctx.cta;
-    const uint32_t xs = shared_address(ctx.smem);
-    const uint32_t stages = shared_address(ctx.smem) + cta.layout.stages;
+    uint32_t ws;
     if constexpr (PARTS == 1) {
-      if (!gpuos_await_stream(cta, at)) return false;
-      const uint32_t ws = stages + at.stage * GPUOS_STREAM_BYTES;
+      if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
+#pragma unroll 1
       for (uint32_t group = 0; group < GROUPS; group += AT_ONCE) {
         if (first + group * ROWS >= n) break;
         float sum[AT_ONCE][2][4] = {};
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-          add(sum[i], p, ws + (group + i) * (ROWS * ROW_BYTES), xs, ROW_BYTES);
-        keep(ctx, sum, c, first + group * ROWS, n);
+          add(sum[i], p, ws + (group + i) * (ROWS * PITCH), 0, ROW_BYTES);
+        if (group + AT_ONCE >= GROUPS || first + (group + AT_ONCE) * ROWS >= n) gpuos_leave_stream(r);
+        keep(sum, to, c, first + group * ROWS, n);
       }
-      gpuos_leave_stream(cta, at);
     } else {
       float sum[1][2][4] = {};
+#pragma unroll 1
       for (uint32_t part = 0; part < PARTS; part++) {
-        if (!gpuos_await_stream(cta, at)) return false;
-        add(sum[0], p, stages + at.stage * GPUOS_STREAM_BYTES, xs + part * PART_BYTES,
-            part_bytes(part));
-        gpuos_leave_stream(cta, at);
+        if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
+        add(sum[0], p, ws, part * PART_BYTES, part_bytes(part));
+        gpuos_leave_stream(r);
       }
-      keep(ctx, sum, c, first, n);
+      keep(sum, to, c, first, n);
     }
     return true;
   }
 
-  // ---- store: the warp that is through last -----------------------------------------------------
+  // ---- run: all warps, each at its own pace -----------------------------------------------------
+
+  GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
+    if (!load_x(ctx)) return false;
+    gpuos_begin_tile(ctx);
+    const uint32_t n = ctx.slot->box.n[2];
+    const place p = find_place(ctx);
+    float *to = gpuos_sums(ctx);
+    gpuos_reader r = gpuos_read_stream(ctx);
+#pragma unroll 1
+    for (uint32_t first = 0; first < n; first += STAGE_ROWS)
+#pragma unroll 1
+      for (int c = 0; c < COUNT; c++)
+        if (!multiply(ctx, r, p, to, c, first, n)) return false;
+    gpuos_hand_sums(ctx, r);
+    return true;
+  }
+
+  // ---- store: the store warp --------------------------------------------------------------------
 
   GPUOS_DEVICE float total(const gpuos_ctx &ctx, int c, uint32_t row, uint32_t b) {
-    const float *sums = sums_of(ctx) + sum_at(c, row, b);
-    float sum = 0.0f;
-#pragma unroll
-    for (int w = 0; w < GPUOS_WARPS; w++) sum += sums[w];
-    return sum;
+    const float4 *sums = (const float4 *)(gpuos_sums(ctx) + sum_at(c, row, b));
+    static_assert(GPUOS_WARPS == 8, "two times four");
+    const float4 low = sums[0], high = sums[1];
+    return ((low.x + low.y) + (low.z + low.w)) + ((high.x + high.y) + (high.z + high.w));
   }
 
   // What else result number i of the tile is made from.
@@ -384,16 +410,20 @@ template <class U> struct gpuos_matmul_stream {
     if (i < box.n[2] * M) inputs::template load<1, 2>(ctx, point, in);
   }
 
-  // `first`: of the first result of each lane.
-  GPUOS_DEVICE void store(const gpuos_ctx &ctx, const others &first) {
+  // `parity`: of the slot's sums. False: stop.
+  GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity) {
     const gpuos_box_t &box = ctx.slot->box;
-    for (uint32_t i = gpuos_lane(); i < box.n[2] * M; i += 32) {
+    const uint32_t count = box.n[2] * M;
+    others in = {};
+    if (inputs::COUNT > 0) {
+      if (!gpuos_await_begun(ctx, parity)) return false;
+      load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
+    }
+    if (!gpuos_await_sums(ctx, parity)) return false;
+    for (uint32_t i = gpuos_lane(); i < count; i += 32) {
       const uint32_t row = i / M, b = i % M;
       const uint32_t point[GPUOS_DIMS] = {0, b, box.lo[2] + row, 0};
-      others in;
       float arguments[inputs::ROOM];
-#pragma unroll
-      for (int k = 0; k < inputs::COUNT; k++) in[k][0] = first[k][0];
       if (i >= 32) load_others(ctx, i, in);
 #pragma unroll
       for (int k = 0; k < inputs::COUNT; k++) arguments[k] = in[k][0];
@@ -401,29 +431,6 @@ template <class U> struct gpuos_matmul_stream {
       const float result[1] = {U::of(acc, arguments)};
       out::template store<1>(ctx, point, result);
     }
-  }
-
-  // ---- run: all warps, each at its own pace -----------------------------------------------------
-
-  GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    gpuos_cta &cta = *ctx.cta;
-    gpuos_flow &flow = cta.flow[gpuos_warp()];
-    if (!load_x(ctx)) return false;
-    others in = {};
-    load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
-    const uint32_t n = ctx.slot->box.n[2];
-    const place p = find_place();
-    gpuos_stream_at at = flow.stream;
-    for (uint32_t first = 0; first < n; first += STAGE_ROWS)
-      for (int c = 0; c < COUNT; c++)
-        if (!multiply(ctx, at, p, c, first, n)) return false;
-    if (gpuos_lane0()) flow.stream = at;
-    if (!gpuos_finish_stream(ctx)) return true;
-    store(ctx, in);
-    __syncwarp();
-    if (!gpuos_lane0()) return true;
-    cta.finished[ctx.slot - cta.slots] = 0;
-    gpuos_signal_stream(ctx);
     return true;
   }
 };

@@ -162,14 +162,28 @@ GPUOS_DEVICE void mbarrier_init(uint64_t *barrier, uint32_t count) {
                : "memory");
 }
 
-GPUOS_DEVICE void mbarrier_arrive(uint64_t *barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
+GPUOS_DEVICE void mbarrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+GPUOS_DEVICE void mbarrier_arrive(uint64_t *barrier) { mbarrier_arrive(shared_address(barrier)); }
 
 GPUOS_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
+}
+
+// Whether the phase of this parity is over: without waiting.
+GPUOS_DEVICE bool mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
+               "selp.u32 %0, 1, 0, p;}"
+               : "=r"(over)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return over != 0;
+}
+GPUOS_DEVICE bool mbarrier_test_wait_parity(const uint64_t *barrier, uint32_t parity) {
+  return mbarrier_test_wait_parity(shared_address(barrier), parity);
 }
 
 // True: the phase of that parity is over. Sleeps for it, but not for longer than about LIMIT_NS:
@@ -184,11 +198,7 @@ GPUOS_DEVICE bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
                : "r"(barrier), "r"(parity), "n"(LIMIT_NS)
                : "memory");
 #else // no sleeping there
-  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; "
-               "selp.u32 %0, 1, 0, p;}"
-               : "=r"(over)
-               : "r"(barrier), "r"(parity)
-               : "memory");
+  over = mbarrier_test_wait_parity(barrier, parity);
 #endif
   return over != 0;
 }

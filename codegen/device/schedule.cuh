@@ -30,9 +30,8 @@ struct gpuos_scheduler {
   uint32_t signalled; // tiles that the workers have handed over
   gpuos_channels channels;
   gpuos_ahead ahead;
-  uint32_t series; // of the last tile
-  bool open;       // the leader's last ticket was a tile's
-  bool paired;     // its last tile was a pair's
+  bool open;   // the leader's last ticket was a tile's
+  bool paired; // its last tile was a pair's
 };
 
 // Lane 0. False: the CTA has to stop.
@@ -77,7 +76,7 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
     next.other = peer.tile.index;
     next.alike = peer.number != GPUOS_NONE && mine.tile.op == peer.tile.op &&
                  (mine.tile.signal == GPUOS_NONE) == (peer.tile.signal == GPUOS_NONE) &&
-                 mine.slice == peer.slice && PROGRAM::bulk(mine.tile.op);
+                 mine.slice == peer.slice && PROGRAM::bulk(PROGRAM::unit(mine.tile.op));
     next.paired = s.paired;
     ok = ok && gpuos_send<GPUOS_TAKE_CHANNEL>(
                    cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
@@ -117,6 +116,7 @@ GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &n
 // ---- into a slot --------------------------------------------------------------------------------
 
 // False: stop.
+template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_next &next) {
   const uint32_t at = s.turn % GPUOS_SLOTS;
   gpuos_slot &slot = cta.slots[at];
@@ -125,9 +125,7 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
     free = gpuos_wait_scheduler(cta, s, &cta.slot_empty[at], (s.turn / GPUOS_SLOTS & 1) ^ 1);
   if (!gpuos_agree(free)) return false;
   const gpuos_slot &before = cta.slots[(at + GPUOS_SLOTS - 1) % GPUOS_SLOTS];
-  const bool same_series = before.tile.op == next.mine.tile.op && before.step == next.mine.step &&
-                           before.tile.signal == next.mine.tile.signal;
-  gpuos_fetch_op(cta, slot, next.mine.tile.op, before);
+  gpuos_fetch_op<PROGRAM>(cta, slot, next.mine.tile.op, before);
   __syncwarp();
   const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);
   if (!gpuos_lane0()) return true;
@@ -138,11 +136,6 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   slot.stop_slice = slot.park = GPUOS_NONE;
   slot.tile = next.mine.tile;
   s.paired = slot.pair;
-  if constexpr (GPUOS_CTAS == 1) {
-    s.series = same_series ? s.series : (s.series + 1) % GPUOS_SERIES;
-    slot.series = s.series;
-    atomicAdd(&cta.series[s.series].open, 1);
-  }
   return true;
 }
 
@@ -188,7 +181,7 @@ template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, g
     if (!gpuos_take<PROGRAM>(cta, s, next)) return false;
     if (next.mine.number == GPUOS_NONE) s.paired = false;
   } while (next.mine.number == GPUOS_NONE);
-  return gpuos_fill(cta, s, next) && gpuos_publish(cta, s);
+  return gpuos_fill<PROGRAM>(cta, s, next) && gpuos_publish(cta, s);
 }
 
 // Then tells everyone else in the CTA that nothing comes any more. After a stop, copies may still be

@@ -1,17 +1,23 @@
-// stream.cuh: the ring that weights stream through, for units that read them once, and the worker's way
-// from tile to tile where the scheduler and the loader run ahead of what tiles wait for.
+// stream.cuh: the ring that weights stream through, for units that read them once, and the workers' and
+// the store warp's way from tile to tile where the scheduler and the loader run ahead of what tiles
+// wait for.
 //
 // A step's weights are known before its activations are: the loader goes on with the next tile's, so
 // that memory does not rest while a result travels from SM to SM. The ring hides as much time as it
-// holds bytes: 176 KiB at an SM's share of 35 GB/s would be
-// 5 us.
+// holds bytes: 160 KiB at an SM's share of 35 GB/s are 4.7 us.
+//
+// The workers' part ends with their partial sums in shared memory: what is slow, adding them, results,
+// fences and signals, is the store warp's, while the workers multiply the next tile.
 //
 // Dynamic shared memory: what a unit may use (also the X of the tiles that stream), then the workers'
 // partial sums for each slot, then the stages.
 #pragma once
 #include "ring.cuh"
 
-enum { GPUOS_STREAM_BYTES = 16 * 1024 }; // of a stage
+// Of a stage. What a warp does once a stage takes as long as 20 KiB take on the fewest SMs that hold the
+// memory's ceiling; and copies of 8 KiB hold it on twice as many SMs as copies of 32 KiB do (measured:
+// tests/bench/ring.cu).
+enum { GPUOS_STREAM_BYTES = 32 * 1024 };
 
 constexpr gpuos_stream_layout gpuos_lay_out(uint32_t unit_bytes, uint32_t sum_bytes) {
   const uint32_t sums = (unit_bytes + 127) / 128 * 128;
@@ -50,7 +56,7 @@ GPUOS_DEVICE uint32_t gpuos_warp() { return gpuos_thread() / 32; }
 
 // What the tile reads is there. All warps come here with the same tiles in the same order, so they
 // agree on when to wait. False: stop.
-GPUOS_DEVICE bool gpuos_await_inputs(const gpuos_ctx &ctx) {
+__device__ __noinline__ bool gpuos_await_inputs(gpuos_ctx ctx) {
   gpuos_cta &cta = *ctx.cta;
   gpuos_flow &flow = cta.flow[gpuos_warp()];
   const uint64_t mark = gpuos_wait_mark(*ctx.slot);
@@ -61,57 +67,129 @@ GPUOS_DEVICE bool gpuos_await_inputs(const gpuos_ctx &ctx) {
     over = gpuos_wait_all(cta, *ctx.slot, met, [] {});
   }
   over = !gpuos_barrier_or(!over);
-  if (over && gpuos_lane0()) flow.met = mark;
+  if (over && gpuos_lane0()) *(volatile uint64_t *)&flow.met = mark;
   __syncwarp();
   return over;
 }
 
-// The same, and the tile is begun.
-GPUOS_DEVICE bool gpuos_begin_tile(const gpuos_ctx &ctx) {
-  if (!gpuos_await_inputs(ctx)) return false;
-  if (gpuos_thread() == 0) gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
-  if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
-  return true;
+// The tile is begun: what it reads is there.
+GPUOS_DEVICE void gpuos_begin_tile(const gpuos_ctx &ctx) {
+  if (gpuos_thread() != 0) return;
+  gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
+  gpuos_begin_unit(*ctx.cta);
 }
 
-// The stage is full; false: stop.
-GPUOS_DEVICE bool gpuos_await_stream(gpuos_cta &cta, const gpuos_stream_at &at) {
-  const uint32_t all = 0xffffffffu;
-  while (!__all_sync(all, mbarrier_try_wait_parity(&cta.stream_full[at.stage], at.parity)))
+// Where a warp is in the ring, by shared addresses: they stay in registers over all of its stages.
+struct gpuos_reader {
+  uint32_t full, empty, stages, count;
+  gpuos_stream_at at;
+};
+GPUOS_DEVICE gpuos_reader gpuos_read_stream(const gpuos_ctx &ctx) {
+  gpuos_cta &cta = *ctx.cta;
+  return {mov_shared_address(cta.stream_full), mov_shared_address(cta.stream_empty),
+          mov_shared_address(ctx.smem) + cta.layout.stages, cta.layout.stage_count,
+          cta.flow[gpuos_warp()].stream};
+}
+
+// The stage is full, at `out`; false: stop.
+GPUOS_DEVICE bool gpuos_await_stream(gpuos_cta &cta, const gpuos_reader &r, uint32_t &out) {
+  const uint32_t all = 0xffffffffu, full = r.full + r.at.stage * (uint32_t)sizeof(uint64_t);
+  out = r.stages + r.at.stage * GPUOS_STREAM_BYTES;
+  while (!__all_sync(all, mbarrier_try_wait_parity(full, r.at.parity)))
     if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
   return true;
 }
 
 // This warp has read it.
-GPUOS_DEVICE void gpuos_leave_stream(gpuos_cta &cta, gpuos_stream_at &at) {
+GPUOS_DEVICE void gpuos_leave_stream(gpuos_reader &r) {
   __syncwarp();
-  if (gpuos_lane0()) mbarrier_arrive(&cta.stream_empty[at.stage]);
-  at.next(cta.layout.stage_count);
+  if (gpuos_lane0()) mbarrier_arrive(r.empty + r.at.stage * (uint32_t)sizeof(uint64_t));
+  r.at.next(r.count);
 }
 
-// The tile's results are written: one thread. A fence of the GPU's memory takes about as long as a tile's
-// weights, so tiles of an operator that follow each other are signalled together, by the last one that is on its way here.
-// Whoever waits for one of them waits for all of the operator's tiles anyway.
-GPUOS_DEVICE void gpuos_signal_stream(const gpuos_ctx &ctx) {
-  gpuos_series &series = ctx.cta->series[ctx.slot->series];
-  __threadfence_block();
-  atomicAdd(&series.done, 1);
-  if (atomicAdd(&series.open, 0xffffffffu) != 1) return;
-  const uint32_t tiles = atomicExch(&series.done, 0);
-  __threadfence_block();
-  if (tiles) gpuos_signal(*ctx.cta, {ctx.slot->tile.signal, ctx.slot->step}, tiles);
+// ---- partial sums: from the workers to the store warp -------------------------------------------
+
+GPUOS_DEVICE uint32_t gpuos_slot_number(const gpuos_ctx &ctx) {
+  return (uint32_t)(ctx.slot - ctx.cta->slots);
+}
+GPUOS_DEVICE float *gpuos_sums(const gpuos_ctx &ctx) {
+  const gpuos_stream_layout &layout = ctx.cta->layout;
+  return (float *)(ctx.smem + layout.sums + gpuos_slot_number(ctx) * layout.sum_bytes);
 }
 
-// This warp has written its partial sums of the tile. True for the last one, which sees all of them.
-GPUOS_DEVICE bool gpuos_finish_stream(const gpuos_ctx &ctx) {
-  uint32_t before = 0;
+// This warp has written its sums of the tile.
+GPUOS_DEVICE void gpuos_hand_sums(const gpuos_ctx &ctx, const gpuos_reader &r) {
   __syncwarp();
-  if (gpuos_lane0()) {
-    __threadfence_block();
-    before = atomicAdd(&ctx.cta->finished[ctx.slot - ctx.cta->slots], 1);
-    __threadfence_block();
+  if (!gpuos_lane0()) return;
+  ctx.cta->flow[gpuos_warp()].stream = r.at;
+  mbarrier_arrive(&ctx.cta->sums_full[gpuos_slot_number(ctx)]);
+}
+
+// ---- the store warp -----------------------------------------------------------------------------
+
+// How far it is: mbarriers are waited for at the parity of the slot's use.
+struct gpuos_storer {
+  uint32_t turn;     // slots seen
+  uint32_t unsaid;   // tiles stored whose counter has not been told
+  uint32_t sum_uses; // bit s: parity of the next sums in slot s
+};
+
+// What the tile reads is there, so its other inputs can be loaded. False: stop.
+GPUOS_DEVICE bool gpuos_await_begun(const gpuos_ctx &ctx, uint32_t parity) {
+  gpuos_cta &cta = *ctx.cta;
+  const uint64_t mark = gpuos_wait_mark(*ctx.slot);
+  const volatile uint64_t *met = &cta.flow[0].met;
+  uint64_t *sums = &cta.sums_full[gpuos_slot_number(ctx)];
+  while (!__any_sync(0xffffffffu, *met == mark || mbarrier_test_wait_parity(sums, parity))) {
+    if (__all_sync(0xffffffffu, ld_relaxed_shared(&cta.gone) != 0)) return false;
+    __nanosleep(100);
   }
-  const bool last = __shfl_sync(0xffffffffu, before, 0) == GPUOS_WARPS - 1;
-  __syncwarp(); // a shuffle orders no memory
-  return last;
+  __threadfence_block();
+  return true;
+}
+
+// False: stop.
+GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t parity) {
+  uint64_t *sums = &ctx.cta->sums_full[gpuos_slot_number(ctx)];
+  return gpuos_wait_worker(*ctx.cta, sums, parity);
+}
+
+// The next tile has the same counter and is on its way here: whoever waits for one of them waits for
+// both, and a fence of the GPU's memory takes as long as a tile.
+GPUOS_DEVICE bool gpuos_another_follows(gpuos_cta &cta, const gpuos_slot &slot, uint32_t turn) {
+  const uint32_t next = (turn + 1) % GPUOS_SLOTS;
+  const gpuos_slot &after = cta.slots[next];
+  if (!mbarrier_test_wait_parity(&cta.slot_full[next], (turn + 1) / GPUOS_SLOTS & 1)) return false;
+  return after.tile.op == slot.tile.op && after.tile.signal == slot.tile.signal &&
+         after.step == slot.step;
+}
+
+// One tile's results, all lanes. False: stop.
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_store_tile(gpuos_cta &cta, char *smem, gpuos_storer &s) {
+  const uint32_t at = s.turn % GPUOS_SLOTS;
+  const gpuos_ctx ctx = {&cta, &cta.slots[at], smem};
+  if (PROGRAM::bulk(ctx.slot->unit)) {
+    if (!PROGRAM::store(ctx, s.sum_uses >> at & 1, ctx.slot->unit)) return false;
+    s.sum_uses ^= 1u << at;
+    s.unsaid++;
+    __syncwarp();
+    bool follows = false;
+    if (gpuos_lane0()) follows = gpuos_another_follows(cta, *ctx.slot, s.turn);
+    if (!__shfl_sync(0xffffffffu, (int)follows, 0)) {
+      if (gpuos_lane0()) gpuos_signal(cta, {ctx.slot->tile.signal, ctx.slot->step}, s.unsaid);
+      s.unsaid = 0;
+    }
+  }
+  __syncwarp();
+  if (gpuos_lane0()) mbarrier_arrive(&cta.slot_empty[at]);
+  s.turn++;
+  return true;
+}
+
+template <class PROGRAM> GPUOS_DEVICE void gpuos_store_loop(gpuos_cta &cta, char *smem) {
+  gpuos_storer s = {};
+  while (gpuos_wait_worker(cta, &cta.slot_full[s.turn % GPUOS_SLOTS], s.turn / GPUOS_SLOTS & 1) &&
+         gpuos_store_tile<PROGRAM>(cta, smem, s)) {
+  }
 }

@@ -341,16 +341,21 @@ GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x,
   return step;
 }
 
-// The operator's records, from the other slot if it has them.
+// The operator's records, unless the slot still has them from the tile before; from the other slot if
+// that has them.
+template <class PROGRAM>
 GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_slot &slot, uint32_t number,
                                  const gpuos_slot &other) {
+  if (slot.tile.op == number) return;
   if (other.tile.op == number) {
     gpuos_copy_words(&slot.op, &other.op, sizeof slot.op);
     gpuos_copy_words(slot.places, other.places,
                      other.op.operand_count * (uint32_t)sizeof slot.places[0]);
+    if (gpuos_lane0()) slot.unit = other.unit;
     return;
   }
   gpuos_copy_words(&slot.op, cta.ops + number, sizeof slot.op);
+  if (gpuos_lane0()) slot.unit = PROGRAM::unit(number);
   __syncwarp();
   for (uint32_t i = gpuos_lane(); i < slot.op.operand_count * GPUOS_DIMS; i += 32) {
     const gpuos_operand_t &x = cta.operands[slot.op.first_operand + i / GPUOS_DIMS];

@@ -1,8 +1,8 @@
 // unit.cuh: what an operator's code sees of the kernel: its tile, its operands, the yield point.
 //
-// A CTA has 256 workers, who run operators' code together, and 128 agents, who serve them: see
-// kernel.cuh. gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on
-// its way through the CTA, and there are several, so that the next ones are fetched while one runs.
+// A CTA has 256 workers, who run operators' code together, and agents, who serve them: see kernel.cuh.
+// gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on its way through
+// the CTA, and there are several, so that the next ones are fetched while one runs.
 //
 // Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_SMEM_LIMIT, bytes
 // of one CTA; GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that
@@ -13,13 +13,12 @@
 enum {
   GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
-  GPUOS_AGENTS = 128,
+  GPUOS_AGENTS = GPUOS_CTAS == 1 ? 160 : 128,
   GPUOS_STAGES = 4, // of the ring of the wgmma units: ring.cuh
   // Of the one that weights stream through, at most: stream.cuh. There is none in a cluster.
-  GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 12 : 1,
+  GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
   GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
-  GPUOS_SERIES = GPUOS_CTAS == 1 ? GPUOS_SLOTS + 1 : 1,
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
@@ -44,7 +43,7 @@ struct gpuos_slot {
   uint32_t slices; // that the tile has
   uint32_t slice;  // its first one; above 0 its accumulators come from park slot `resume`
   uint32_t resume;
-  uint32_t series;  // of tiles that are signalled together: stream.cuh
+  uint32_t unit;    // of the program, that runs it
   uint32_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.
@@ -70,14 +69,10 @@ struct gpuos_stream_at {
   }
 };
 
-// Tiles of one operator, one after another: on their way, and done but not yet signalled.
-struct gpuos_series {
-  uint32_t open, done;
-};
-
 // How far a worker warp is, in a kernel whose scheduler runs ahead of what tiles wait for.
 struct gpuos_flow {
   uint64_t met;           // the wait list that was last over, and its step
+  uint32_t op;            // whose X lies in shared memory, GPUOS_NONE if it may not
   uint64_t x;             // address of the operand that lies in shared memory, 0 for none
   uint64_t x_norm;        // and of what it has been multiplied by
   uint64_t x_met;         // its wait list: what lies there may change in a step
@@ -118,9 +113,8 @@ struct gpuos_cta {
   uint64_t want;      // the loader will soon want the next tile
   uint32_t stored[2]; // warps that have written their results, of even and of odd tiles
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
-  uint32_t finished[GPUOS_SLOTS];   // warps that are through with a streaming tile's weights
+  uint64_t sums_full[GPUOS_SLOTS];  // all warps are through with a streaming tile's weights
   gpuos_flow flow[GPUOS_FLOWS];
-  gpuos_series series[GPUOS_SERIES];
   gpuos_stream_layout layout;
   // From the leader of the cluster to the other CTA, by channel, and back.
   uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;

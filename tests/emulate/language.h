@@ -108,6 +108,7 @@ static inline bool emulated_join(int id, uint32_t threads, bool value) {
 // ---- the language -------------------------------------------------------------------------------
 
 #define __device__
+#define __constant__
 #define __host__
 #define __global__
 #define __shared__      thread_local
@@ -192,6 +193,7 @@ static inline bool __all_sync(uint32_t, bool value) {
   for (int l = 0; l < 32; l++) result &= all[l][0] != 0;
   return result;
 }
+static inline int __any_sync(uint32_t mask, int value) { return !__all_sync(mask, !value); }
 
 static inline uint32_t atomicExch(uint32_t *at, uint32_t value) { // of shared memory
   const uint32_t old = *at;

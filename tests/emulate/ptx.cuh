@@ -120,6 +120,9 @@ GPUOS_DEVICE void mbarrier_arrive(uint64_t *barrier) {
   b->pending--;
   emulated_advance(b);
 }
+GPUOS_DEVICE void mbarrier_arrive(uint32_t barrier) {
+  mbarrier_arrive((uint64_t *)emulated_shared(barrier));
+}
 GPUOS_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   ((emulated_mbarrier *)emulated_shared(barrier))->bytes += (int32_t)bytes;
   mbarrier_arrive((uint64_t *)emulated_shared(barrier));
@@ -132,6 +135,9 @@ GPUOS_DEVICE bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
   return b->phase != parity;
 }
 GPUOS_DEVICE bool mbarrier_try_wait_parity(const uint64_t *barrier, uint32_t parity) {
+  return mbarrier_try_wait_parity(shared_address(barrier), parity);
+}
+GPUOS_DEVICE bool mbarrier_test_wait_parity(const uint64_t *barrier, uint32_t parity) {
   return mbarrier_try_wait_parity(shared_address(barrier), parity);
 }
 
