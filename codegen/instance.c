@@ -372,6 +372,7 @@ static void add_attention(gos_text_t *text, const gos_op_t *op) {
   add_cache(text, op);
   add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u, NEIGHBOURS = %u",
                 page_size ? page_size : 1, head_dim, op->op.params[3], op->op.params[6]);
+  add_constants(text, "EARLY = %d", op->early);
   add_head_run(text, op, head_dim,
                ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }

@@ -143,7 +143,17 @@ static void tile_map(const gos_plan_t *plan, gos_op_t *op) {
 
 // ---- attention ----------------------------------------------------------------------------------
 
+// What a row's own key is not taken from is written by earlier steps only, at places that the host named.
+static bool keys_are_there(const gos_plan_t *plan, const gos_op_t *op) {
+  const gpuos_operand_t *named[] = {gos_op_find(op, GPUOS_AS_POS), gos_op_find(op, GPUOS_AS_PAGES)};
+  if (!gos_op_find(op, GPUOS_AS_CACHE) || !gos_op_find(op, GPUOS_AS_K)) return false;
+  for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+    if (plan->buffers.at[named[i]->buffer].role != GPUOS_INPUT) return false;
+  return true;
+}
+
 static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
+  op->early = keys_are_there(plan, op);
   op->op.tile[0] = op->op.tile[2] = op->op.tile[3] = 1;
   // Rows of a cache may belong to different sequences; without one they share keys.
   op->op.tile[1] =

@@ -6,10 +6,13 @@
 //
 // U, the generated instantiation, has operands x, out or partial, and k, v or else cache, pages, pos, seq,
 // beside which k and v are those of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; RUN,
-// elements that are loaded at once; NEIGHBOURS, of the rotation.
+// elements that are loaded at once; NEIGHBOURS, of the rotation; EARLY: the host wrote pos and pages before
+// the step, and nothing in it writes keys before they are read, so that the first of them are loaded while q
+// is on its way.
 #pragma once
 #include "cache.cuh"
 #include "rotate.cuh"
+#include "stream.cuh"
 
 GPUOS_DEVICE constexpr uint32_t gpuos_power_of_two(uint32_t at_least) {
   uint32_t power = 1;
@@ -54,6 +57,7 @@ template <class U> struct gpuos_attention {
     KEYS = ELEMENTS * STORE_BYTES <= 16 ? 4 : 2,
     PITCH = HEAD_DIM + 2,         // weighted sums, maximum, sum of exponentials
     SMEM_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
+    ENTERS = 1,
   };
 
   // One query row, KV head and split; the keys it sees.
@@ -194,22 +198,25 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  // Before q is there: the keys and values of earlier steps on their way into L2, a line a thread. pos may
-  // not be there either; what is outside is then nobody's fault.
-  GPUOS_DEVICE void prepare(const gpuos_ctx &ctx) {
-    if constexpr (OWN) {
-      range r;
-      find_point(ctx, 0, r);
-      enum { LINES = (HEAD_DIM * STORE_BYTES + 127) / 128 };
-      bool inside = find_range<false>(ctx, r);
-      for (uint32_t i = gpuos_thread(); inside && i < (r.to - r.from) * LINES; i += GPUOS_THREADS) {
-        uint64_t key_at = 0, value_at = 0;
-        inside = find_key<false>(ctx, r, r.from + i / LINES, key_at, value_at);
-        if (!inside) break;
-        prefetch_global_l2((const void *)(key_at + i % LINES * 128));
-        prefetch_global_l2((const void *)(value_at + i % LINES * 128));
-      }
+  // Keys that are looked at together, and their values, on their way.
+  struct look {
+    vector<STORE> keys[KEYS], values[KEYS];
+  };
+
+  // Keys first + i * KEY_LANES. False: one is outside.
+  template <bool FAULTS = true>
+  GPUOS_DEVICE bool load_keys(const gpuos_ctx &ctx, const range &r, uint32_t first, look &l) {
+    bool inside = true;
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+      uint64_t key_at = 0, value_at = 0;
+      if (first + i * KEY_LANES >= r.to) continue;
+      const bool found = find_key<FAULTS>(ctx, r, first + i * KEY_LANES, key_at, value_at);
+      if (found) l.keys[i].load(key_at, key_stride(ctx));
+      if (found) l.values[i].load(value_at, value_stride(ctx));
+      inside &= found;
     }
+    return inside;
   }
 
   // ---- compute ----------------------------------------------------------------------------------
@@ -242,24 +249,13 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  // Keys first + i * KEY_LANES: all loads first, then their scores, then their values.
-  GPUOS_DEVICE bool attend(const gpuos_ctx &ctx, const range &r, uint32_t first, state &s) {
-    vector<STORE> keys[KEYS], values[KEYS];
+  GPUOS_DEVICE void attend(const gpuos_ctx &ctx, const range &r, uint32_t first, const look &l,
+                           state &s) {
     float weights[QUERIES][KEYS], widened[ELEMENTS];
     const float scale = __uint_as_float(ctx.slot->op.params[0]);
-    bool inside = true;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-      uint64_t key_at = 0, value_at = 0;
-      if (first + i * KEY_LANES >= r.to) continue;
-      const bool found = find_key(ctx, r, first + i * KEY_LANES, key_at, value_at);
-      if (found) keys[i].load(key_at, key_stride(ctx));
-      if (found) values[i].load(value_at, value_stride(ctx));
-      inside &= found;
-    }
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-      keys[i].widen(widened);
+      l.keys[i].widen(widened);
 #pragma unroll
       for (int q = 0; q < QUERIES; q++) {
         const float sum = score(s.query[q], widened); // by all lanes, whether there is a key or not
@@ -270,14 +266,13 @@ template <class U> struct gpuos_attention {
     for (int q = 0; q < QUERIES; q++) weigh(s, q, weights[q]);
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-      values[i].widen(widened);
+      l.values[i].widen(widened);
 #pragma unroll
       for (int q = 0; q < QUERIES; q++)
 #pragma unroll
         for (int e = 0; e < ELEMENTS; e++)
           s.sum[q][e] = fmaf(weights[q][i], widened[e], s.sum[q][e]);
     }
-    return inside;
   }
 
   // The row's own key, rounded as the cache will hold it: by the first key lane.
@@ -365,15 +360,19 @@ template <class U> struct gpuos_attention {
 
   // ---- run --------------------------------------------------------------------------------------
 
-  GPUOS_DEVICE bool run_queries(const gpuos_ctx &ctx, const range &r, uint32_t first) {
+  // `l`: the first look at the keys.
+  GPUOS_DEVICE bool run_queries(const gpuos_ctx &ctx, const range &r, uint32_t first, look &l) {
     state s;
     bool inside = true;
     turns t = {};
     load_turns(ctx, r, t);
     load_queries(ctx, r, t, first + first_query(), s);
-    for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS)
-      inside &= attend(ctx, r, key + key_lane(), s);
-    if (r.own) attend_own(ctx, r, t, s);
+    if (r.own) attend_own(ctx, r, t, s); // first: `t` takes many registers
+    for (uint32_t key = r.from + key_lane(); key - key_lane() < r.to;) {
+      attend(ctx, r, key, l, s);
+      key += KEY_LANES * KEYS;
+      inside &= load_keys(ctx, r, key, l);
+    }
     share(ctx, s);
     gpuos_barrier();
     store(ctx, r, first);
@@ -381,16 +380,31 @@ template <class U> struct gpuos_attention {
     return inside;
   }
 
+  // One query row, KV head and split; `early`: its range and the first look are there.
+  GPUOS_DEVICE bool run_point(const gpuos_ctx &ctx, uint32_t i, range &r, look &l, bool early) {
+    bool inside = true;
+    if (!early) find_point(ctx, i, r);
+    if (!early && !find_range(ctx, r)) return false; // the same for all threads
+    for (uint32_t first = 0; first < U::GROUP; first += AT_ONCE) {
+      if (!early || first > 0) inside &= load_keys(ctx, r, r.from + key_lane(), l);
+      inside &= run_queries(ctx, r, first, l);
+    }
+    return inside;
+  }
+
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     const gpuos_box_t box = ctx.slot->box;
-    bool inside = true;
-    for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
-      range r;
-      find_point(ctx, i, r);
-      if (!find_range(ctx, r)) return false; // the same for all threads
-      for (uint32_t first = 0; first < U::GROUP; first += AT_ONCE)
-        inside &= run_queries(ctx, r, first);
+    range r = {};
+    look l;
+    bool inside = true, early = false;
+    if (U::EARLY && !ld_relaxed_shared(&ctx.cta->hold)) {
+      find_point(ctx, 0, r); // an index that is outside is found again when it is a fault
+      early = find_range<false>(ctx, r) && load_keys<false>(ctx, r, r.from + key_lane(), l);
     }
+    if (!gpuos_enter(ctx)) return false;
+    if (U::EARLY) early = !gpuos_barrier_or(!early);
+    for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++)
+      inside &= run_point(ctx, i, r, l, early && i == 0);
     return inside;
   }
 };

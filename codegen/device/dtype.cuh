@@ -111,11 +111,11 @@ template <int DTYPE> GPUOS_DEVICE uint32_t gpuos_load_shared(const char *at, uin
   return ((const uint8_t *)at)[element];
 }
 
-// RUN consecutive elements: 1, or 4 or 8 aligned to 16 bytes or to the run, whichever is less. As
+// RUN consecutive elements: 1, or 2 of four bytes, 4 or 8 aligned to 16 bytes or to the run, whichever is less. As
 // words they take few registers while they are on their way.
 template <int DTYPE, int RUN> struct gpuos_words {
   enum { PER_WORD = gpuos_format<DTYPE>::PER_WORD, COUNT = RUN == 1 ? 1 : RUN / PER_WORD };
-  static_assert(RUN == 1 || RUN == 4 || RUN == 8, "runs are of 1, 4 or 8");
+  static_assert(RUN == 1 || RUN == 4 || RUN == 8 || (RUN == 2 && PER_WORD == 1), "a run");
   uint32_t word[COUNT] = {};
 
   __device__ __forceinline__ void load(uint64_t address) {

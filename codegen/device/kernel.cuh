@@ -98,37 +98,19 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, cha
 
 // ---- the workers --------------------------------------------------------------------------------
 
-// A unit that loads by itself: not in a pause. False: give it up.
-GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
-  if (!gpuos_yield(ctx)) return false;
-  if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
+// A unit that has something to do before what it reads is there enters its tile by itself.
+template <class UNIT> GPUOS_DEVICE auto gpuos_enter_for(const gpuos_ctx &, int) -> decltype(UNIT::ENTERS, true) {
   return true;
 }
-
-// What a unit does before what it reads is there.
-template <class UNIT>
-GPUOS_DEVICE auto gpuos_prepare(const gpuos_ctx &ctx, int) -> decltype(UNIT::prepare(ctx)) {
-  UNIT::prepare(ctx);
-}
-template <class UNIT> GPUOS_DEVICE void gpuos_prepare(const gpuos_ctx &, ...) {}
-
-// In a CTA by itself, a tile whose unit loads by itself.
-template <class UNIT> GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
-  if constexpr (GPUOS_CTAS == 1) {
-    if (!ld_relaxed_shared(&ctx.cta->hold)) gpuos_prepare<UNIT>(ctx, 0);
-    if (!gpuos_await_inputs(ctx)) return false;
-    gpuos_begin_tile(ctx);
-    if (!gpuos_enter_plain(ctx)) return false;
-    if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].op = GPUOS_NONE; // the unit uses X's place
-  }
-  return true;
+template <class UNIT> GPUOS_DEVICE bool gpuos_enter_for(const gpuos_ctx &ctx, ...) {
+  return gpuos_enter(ctx);
 }
 
 // One operator's code, a function of its own: inlined together, all of them would keep what they
 // derive from the thread's number in registers over the whole loop. Not for wgmma, which ptxas would
 // serialise.
 template <class UNIT> __device__ __noinline__ bool gpuos_call(gpuos_ctx ctx) {
-  return gpuos_enter<UNIT>(ctx) && UNIT::run(ctx);
+  return gpuos_enter_for<UNIT>(ctx, 0) && UNIT::run(ctx);
 }
 template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx) {
   const bool done = gpuos_call<UNIT>(ctx);
@@ -204,7 +186,7 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
     mbarrier_init(&cta.empty[s], 2 * cta.ctas); // both warpgroups, of both CTAs
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
-    mbarrier_init(&cta.slot_full[s], 32);
+    mbarrier_init(&cta.slot_full[s], 1);
     // By itself a CTA's warps say so, the loader, and the store warp.
     mbarrier_init(&cta.slot_empty[s], GPUOS_CTAS == 1 ? GPUOS_WARPS + 2 : (uint32_t)GPUOS_THREADS);
     mbarrier_init(&cta.sums_full[s], GPUOS_WARPS);

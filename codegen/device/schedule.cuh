@@ -58,11 +58,7 @@ GPUOS_DEVICE gpuos_message gpuos_make_message(const gpuos_taken &mine, const gpu
 
 // A CTA by itself. False: leave.
 GPUOS_DEVICE bool gpuos_take_one(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  gpuos_taken taken = gpuos_take_nothing();
-  bool ok = true;
-  if (gpuos_lane0()) ok = gpuos_draw_one(cta, s.open, s.ahead, s.turn, taken);
-  next.mine = gpuos_agree(taken);
-  return gpuos_agree(ok);
+  return gpuos_draw_one(cta, s.open, s.ahead, s.turn, next.mine);
 }
 
 // The leader of a cluster. False: leave.
@@ -153,8 +149,7 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
     if (slot.slice > 0) fence_acq_rel_gpu(); // the workers read what was put down through L1
     if (GPUOS_CTAS == 2) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
   }
-  __syncwarp();
-  mbarrier_arrive(&cta.slot_full[at]); // all lanes have written to it
+  if (gpuos_lane0()) mbarrier_arrive(&cta.slot_full[at]);
   s.turn++;
   return true;
 }
@@ -171,12 +166,13 @@ GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
 
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
   gpuos_next next = {};
-  bool wanted = true;
-  if (GPUOS_CTAS == 2 && gpuos_lane0())
-    gpuos_signal_stored(cta, s.signalled); // at least once a tile: cta.done is short
-  if (GPUOS_CTAS == 2 && gpuos_lane0() && s.turn > 0)
-    wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
-  if (!gpuos_agree(wanted)) return false;
+  if constexpr (GPUOS_CTAS == 2) {
+    bool wanted = true;
+    if (gpuos_lane0()) gpuos_signal_stored(cta, s.signalled); // once a tile: cta.done is short
+    if (gpuos_lane0() && s.turn > 0)
+      wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
+    if (!gpuos_agree(wanted)) return false;
+  }
   do {
     if (!gpuos_take<PROGRAM>(cta, s, next)) return false;
     if (next.mine.number == GPUOS_NONE) s.paired = false;

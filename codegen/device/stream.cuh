@@ -79,6 +79,25 @@ GPUOS_DEVICE void gpuos_begin_tile(const gpuos_ctx &ctx) {
   gpuos_begin_unit(*ctx.cta);
 }
 
+// The same for a tile whose unit loads by itself: not in a pause. False: give it up.
+GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
+  if (!gpuos_yield(ctx)) return false;
+  if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
+  return true;
+}
+
+// What it reads is there, and X's place in shared memory is its own. In a cluster the scheduler has seen
+// to that. False: give it up.
+GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
+  if constexpr (GPUOS_CTAS == 1) {
+    if (!gpuos_await_inputs(ctx)) return false;
+    gpuos_begin_tile(ctx);
+    if (!gpuos_enter_plain(ctx)) return false;
+    if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].op = GPUOS_NONE;
+  }
+  return true;
+}
+
 // Where a warp is in the ring, by shared addresses: they stay in registers over all of its stages.
 struct gpuos_reader {
   uint32_t full, empty, stages, count;

@@ -190,31 +190,37 @@ GPUOS_DEVICE bool gpuos_draw_ticket(const gpuos_cta &cta, bool &open, gpuos_take
 }
 
 // Tickets drawn before they are needed, by a CTA that is no cluster's: their way to the L2 and back, and
-// that of their tiles, takes longer than a short tile runs.
+// then that of their tiles, takes as long as a tile runs. Nothing here waits for what it has just asked
+// for: a ticket is looked at one tile later, its tile another one later.
 struct gpuos_ahead {
-  uint64_t next, after;
-  gpuos_tile_t tile; // of `next`, unless that lies beyond the step
-  uint32_t held;     // 0 to 2 of the two
+  uint64_t first, second, third; // the latter two in lane 0 only
+  gpuos_tile_t tile;             // of the first, unless that lies beyond the step
+  uint32_t held;                 // 0 to GPUOS_AHEAD of the three
 };
 
-GPUOS_DEVICE gpuos_tile_t gpuos_ticket_tile(const gpuos_cta &cta, uint64_t ticket) {
-  const uint32_t number = (uint32_t)ticket;
-  return number < cta.tile_count ? gpuos_tile_at(cta, number) : gpuos_tile_t{0, 0, 0, 0};
+GPUOS_DEVICE void gpuos_first_ahead(const gpuos_cta &cta, gpuos_ahead &ahead, uint64_t ticket) {
+  ahead.first = __shfl_sync(0xffffffffu, ticket, 0);
+  const uint32_t number = (uint32_t)ahead.first;
+  if (number < cta.tile_count) ahead.tile = gpuos_tile_at(cta, number);
 }
 
 GPUOS_DEVICE void gpuos_push_ahead(const gpuos_cta &cta, gpuos_ahead &ahead) {
-  const uint64_t ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
-  if (ahead.held++ == 0)
-    ahead.next = ticket, ahead.tile = gpuos_ticket_tile(cta, ticket);
+  uint64_t ticket = 0;
+  if (gpuos_lane0()) ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
+  if (ahead.held == 0)
+    gpuos_first_ahead(cta, ahead, ticket);
+  else if (ahead.held == 1)
+    ahead.second = ticket;
   else
-    ahead.after = ticket;
+    ahead.third = ticket;
+  ahead.held++;
 }
 
 // False: it was beyond its step, which has no more.
 GPUOS_DEVICE bool gpuos_pop_ahead(const gpuos_cta &cta, gpuos_ahead &ahead, gpuos_taken &out) {
-  const uint64_t ticket = ahead.next;
-  out = {(uint32_t)ticket, (uint32_t)(ticket >> 32), 0, 0, ahead.tile};
-  if (--ahead.held) ahead.next = ahead.after, ahead.tile = gpuos_ticket_tile(cta, ahead.after);
+  out = {(uint32_t)ahead.first, (uint32_t)(ahead.first >> 32), 0, 0, ahead.tile};
+  if (--ahead.held) gpuos_first_ahead(cta, ahead, ahead.second);
+  ahead.second = ahead.third;
   return out.number < cta.tile_count;
 }
 
@@ -262,23 +268,37 @@ GPUOS_DEVICE bool gpuos_draw_pair(gpuos_cta &cta, bool &open, uint32_t &signalle
   }
 }
 
-// The same of a CTA by itself. What it has drawn it runs, also when its SM is no longer lent.
+// What of its commands concerns the scheduler of a CTA by itself.
+enum { GPUOS_MAY_LEAVE = 1, GPUOS_MAY_DRAW = 2 };
+GPUOS_DEVICE uint32_t gpuos_ask(gpuos_cta &cta) {
+  uint32_t may = 0;
+  if (gpuos_lane0()) {
+    gpuos_wait_out_hold(cta);
+    may = gpuos_leaving(cta) * GPUOS_MAY_LEAVE + (ld_relaxed_shared(&cta.lent) != 0) * GPUOS_MAY_DRAW;
+  }
+  return __shfl_sync(0xffffffffu, may, 0);
+}
+
+// A tile for a CTA by itself, all lanes. What it has drawn it runs, also when its SM is no longer lent.
 GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead, uint32_t turn,
                                  gpuos_taken &out) {
   gpuos_idling said = {};
   for (;;) {
-    gpuos_wait_out_hold(cta);
-    if (gpuos_leaving(cta)) return false;
+    const uint32_t may = gpuos_ask(cta);
+    if (may & GPUOS_MAY_LEAVE) return false;
     if (ahead.held) {
       open = gpuos_pop_ahead(cta, ahead, out);
-      if (open && ld_relaxed_shared(&cta.lent))
-        while ((int)ahead.held < GPUOS_AHEAD) gpuos_push_ahead(cta, ahead);
+      while (open && may & GPUOS_MAY_DRAW && (int)ahead.held < GPUOS_AHEAD)
+        gpuos_push_ahead(cta, ahead);
       if (open) return true;
-    } else if (ld_relaxed_shared(&cta.lent) && (open || gpuos_look(cta))) {
-      gpuos_push_ahead(cta, ahead);
-    } else {
-      gpuos_idle(cta, said, turn);
+      continue;
     }
+    if (may & GPUOS_MAY_DRAW && !open)
+      open = __shfl_sync(0xffffffffu, (int)(gpuos_lane0() && gpuos_look(cta)), 0) != 0;
+    if (may & GPUOS_MAY_DRAW && open)
+      gpuos_push_ahead(cta, ahead);
+    else if (gpuos_lane0())
+      gpuos_idle(cta, said, turn);
   }
 }
 
@@ -351,12 +371,13 @@ GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_slot &slot, uint32_t numb
     gpuos_copy_words(&slot.op, &other.op, sizeof slot.op);
     gpuos_copy_words(slot.places, other.places,
                      other.op.operand_count * (uint32_t)sizeof slot.places[0]);
-    if (gpuos_lane0()) slot.unit = other.unit;
+    if (gpuos_lane0()) slot.unit = other.unit, slot.slices = other.slices;
     return;
   }
   gpuos_copy_words(&slot.op, cta.ops + number, sizeof slot.op);
   if (gpuos_lane0()) slot.unit = PROGRAM::unit(number);
   __syncwarp();
+  if (gpuos_lane0()) slot.slices = gpuos_op_slices(&slot.op);
   for (uint32_t i = gpuos_lane(); i < slot.op.operand_count * GPUOS_DIMS; i += 32) {
     const gpuos_operand_t &x = cta.operands[slot.op.first_operand + i / GPUOS_DIMS];
     gpuos_place &place = slot.places[i / GPUOS_DIMS];
@@ -372,16 +393,22 @@ GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_slot &slot, uint32_t numb
 // divide for a microsecond. True: tile `other` of the same operator has the same columns and batch.
 GPUOS_DEVICE bool gpuos_make_box(gpuos_slot &slot, uint32_t index, uint32_t other) {
   const uint32_t lane = gpuos_lane(), d = lane % GPUOS_DIMS, all = 0xffffffffu;
-  const uint32_t extent = slot.op.extent[d], tile = slot.op.tile[d], grid = (extent - 1) / tile + 1;
-  const uint32_t g1 = __shfl_sync(all, grid, 1), g2 = __shfl_sync(all, grid, 2);
-  const uint32_t g3 = __shfl_sync(all, grid, 3);
-  const uint32_t stride = d == 3 ? 1 : d == 2 ? g3 : d == 1 ? g2 * g3 : g1 * g2 * g3;
-  const uint32_t lo = (lane / GPUOS_DIMS == 0 ? index : other) / stride % grid * tile;
+  const uint32_t extent = slot.op.extent[d], tile = slot.op.tile[d];
+  uint32_t lo = (lane / GPUOS_DIMS == 0 ? index : other) * tile;
+  if (!__all_sync(all, d == 2 || tile >= extent)) { // cut along more than dimension 2
+    const uint32_t grid = (extent - 1) / tile + 1;
+    const uint32_t g1 = __shfl_sync(all, grid, 1), g2 = __shfl_sync(all, grid, 2);
+    const uint32_t g3 = __shfl_sync(all, grid, 3);
+    const uint32_t stride = d == 3 ? 1 : d == 2 ? g3 : d == 1 ? g2 * g3 : g1 * g2 * g3;
+    lo = (lane / GPUOS_DIMS == 0 ? index : other) / stride % grid * tile;
+  } else if (d != 2) {
+    lo = 0;
+  }
   if (lane < GPUOS_DIMS) {
     slot.box.lo[d] = lo;
     slot.box.n[d] = extent - lo < tile ? extent - lo : tile;
   }
-  if (lane == GPUOS_DIMS) slot.slices = gpuos_op_slices(&slot.op);
+  if constexpr (GPUOS_CTAS == 1) return false;
   return __shfl_sync(all, lo, 0) == __shfl_sync(all, lo, GPUOS_DIMS) &&
          __shfl_sync(all, lo, 2) == __shfl_sync(all, lo, GPUOS_DIMS + 2);
 }

@@ -18,7 +18,7 @@ enum {
   // Of the one that weights stream through, at most: stream.cuh. There is none in a cluster.
   GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
-  GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
+  GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 3 : 0, // tickets drawn before they are needed
 };
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
