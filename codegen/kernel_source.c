@@ -70,6 +70,7 @@ static bool is_stream(const instance_t *instance) {
   return !strcmp(instance->kind, gos_device_stream.name);
 }
 static bool has_ring(const instance_t *instance) { return is_stream(instance) || is_wgmma(instance); }
+static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
 
 static bool has(const source_t *source, bool (*is)(const instance_t *instance)) {
@@ -132,53 +133,77 @@ static void add_units(gos_text_t *text, const source_t *source) {
                has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
 }
 
-// One member of the program: a switch over units, of those that `is` says; `call`: what comes after the
-// unit's name, or else NULL for whatever runs it.
+// One member of the program: a switch over units, of those that `is` says; what comes before the unit's
+// name, and after it.
 static void add_switch(gos_text_t *text, const source_t *source, const char *head,
-                       bool (*is)(const instance_t *instance), const char *call,
-                       const char *otherwise) {
+                       bool (*is)(const instance_t *instance), const char *before,
+                       const char *after, const char *otherwise) {
   gos_text_add(text, "  %s {\n    switch (unit) {\n", head);
-  for (uint32_t i = 0; i < source->instances.count; i++) {
-    const instance_t *instance = &source->instances.at[i];
-    if (!is(instance)) continue;
-    const char *unit = unit_name(source, instance);
-    if (call || is_wgmma(instance))
-      gos_text_add(text, "    case %u: return %s::%s;\n", i, unit, call ? call : "run(ctx, worker)");
-    else
-      gos_text_add(text, "    case %u: return gpuos_run%s<%s>(ctx);\n", i,
-                   is_stream(instance) ? "_stream" : "", unit);
-  }
+  for (uint32_t i = 0; i < source->instances.count; i++)
+    if (is(&source->instances.at[i]))
+      gos_text_add(text, "    case %u: return %s%s%s;\n", i, before,
+                   unit_name(source, &source->instances.at[i]), after);
   gos_text_add(text, "    default: return %s;\n    }\n  }\n", otherwise);
 }
 
-// Of every operator, the number of its instantiation.
-static void add_unit_numbers(gos_text_t *text, const source_t *source) {
+// How the workers run a unit: one that loads by itself, or of two kinds with a ring.
+static void add_run(gos_text_t *text, const source_t *source) {
+  add_switch(text, source,
+             "GPUOS_DEVICE gpuos_outcome run_plain(const gpuos_ctx &ctx, uint32_t unit)", is_plain,
+             "gpuos_run<", ">(ctx)", "GPUOS_DONE");
+  if (has(source, is_wgmma))
+    add_switch(text, source,
+               "GPUOS_DEVICE gpuos_outcome run_wgmma(const gpuos_ctx &ctx, gpuos_worker &worker, "
+               "uint32_t unit)",
+               is_wgmma, "", "::run(ctx, worker)", "GPUOS_DONE");
+  else
+    add_switch(text, source,
+               "GPUOS_DEVICE uint32_t run_stream(const gpuos_ctx &ctx, uint32_t turn, uint32_t "
+               "unit)",
+               is_stream, "gpuos_run_stream<", ">(ctx, turn)", "turn + 1");
+}
+
+// Of every operator, the number of its instantiation, and the tickets of the next operator of which an
+// SM should not hold several tiles (device/schedule.cuh): its own, if it is one.
+static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   size_t count = source->plan->ops.count;
   uint32_t *units = gos_alloc(source->arena, count * sizeof *units);
+  uint32_t *first = gos_alloc(source->arena, count * sizeof *first);
+  uint32_t *end = gos_alloc(source->arena, count * sizeof *end);
+  const gpuos_tile_t *tiles = GPUOS_SECTION(table, gpuos_tile_t, tiles);
   for (uint32_t i = 0; i < source->instances.count; i++)
     for (size_t k = 0; k < source->instances.at[i].ops.count; k++)
       units[source->instances.at[i].ops.at[k]] = i;
-  gos_text_add(text, "\n__constant__ const unsigned short gpuos_units[] = {");
+  uint32_t crowd_first = UINT32_MAX, crowd_end = UINT32_MAX, last_op = UINT32_MAX;
+  for (uint32_t t = table->tiles.count; t-- > 0;) {
+    uint32_t op = tiles[t].op;
+    bool streams = source->plan->ops.at[op].streams;
+    if (!streams && op != last_op) crowd_end = t + 1;
+    if (!streams) crowd_first = t;
+    last_op = op;
+    first[op] = crowd_first, end[op] = crowd_end;
+  }
+  gos_text_add(text, "\n__constant__ const gpuos_op_numbers gpuos_numbers[] = {");
   for (size_t i = 0; i < count; i++)
-    gos_text_add(text, "%s%u,", i % (COLUMNS / 4) ? " " : "\n    ", units[i]);
+    gos_text_add(text, "%s{%u, %uu, %uu},", i % 4 ? " " : "\n    ", units[i], first[i], end[i]);
   gos_text_add(text, "\n};\n");
 }
 
-static void add_program(gos_text_t *text, const source_t *source) {
-  add_unit_numbers(text, source);
+static void add_program(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
+  add_op_numbers(text, source, table);
   gos_text_add(text, "\nstruct gpuos_program {\n");
   add_units(text, source);
-  gos_text_add(text, "  GPUOS_DEVICE uint32_t unit(uint32_t op) { return gpuos_units[op]; }\n");
-  add_switch(
-      text, source,
-      "GPUOS_DEVICE gpuos_outcome run(const gpuos_ctx &ctx, gpuos_worker &worker, uint32_t unit)",
-      is_any, NULL, "GPUOS_DONE");
+  gos_text_add(text, "  GPUOS_DEVICE uint32_t unit(uint32_t op) { return gpuos_numbers[op].unit; }\n"
+                     "  GPUOS_DEVICE const gpuos_op_numbers &numbers(uint32_t op) { return "
+                     "gpuos_numbers[op]; }\n");
+  add_run(text, source);
   add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)",
-             has_ring, "load(loader)", "");
+             has_ring, "", "::load(loader)", "");
   add_switch(text, source,
              "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity, uint32_t unit)",
-             is_stream, "store(ctx, parity)", "false");
-  add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "BULK", "false");
+             is_stream, "", "::store(ctx, parity)", "false");
+  add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
+             "false");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }
@@ -252,7 +277,7 @@ const char *gos_kernel_source(const gos_plan_t *plan, const gpuos_table_t *table
   add_includes(&text, &source);
   for (size_t i = 0; i < source.instances.count; i++)
     add_instance(&text, &source, &source.instances.at[i]);
-  add_program(&text, &source);
+  add_program(&text, &source, table);
   add_symbols(&text, &source, table);
   return text.at;
 }

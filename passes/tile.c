@@ -18,8 +18,9 @@ enum {
   // Of weights that stream: enough for a ticket's way to be hidden, but the last tile of an operator
   // keeps all SMs waiting for it: each should have some of them.
   STREAM_BYTES = 128 << 10,
+  STREAM_FEW_BYTES = 64 << 10, // of each of few tiles
   STREAM_LEAST_BYTES = 32 << 10,
-  STREAM_TILES = 3, // of an SM
+  STREAM_TILES = 3, // of an SM, but where they are few
   STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 
@@ -80,15 +81,21 @@ static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
   return best_fits;
 }
 
+// Twice as many rows a tile would still leave enough tiles.
+static bool enough_tiles(const gos_plan_t *plan, uint64_t tile_bytes, uint64_t tiles) {
+  uint32_t sms = plan->target->sm_count;
+  if (tile_bytes <= STREAM_LEAST_BYTES) return true;
+  return tiles >= (tile_bytes <= STREAM_FEW_BYTES ? sms - sms / 16 : STREAM_TILES * sms);
+}
+
 // Rows of weights of a tile: a power of two.
 static uint32_t stream_rows(const gos_plan_t *plan, const gos_op_t *op) {
-  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1, rows = gos_stream_rows(op->op.extent[1], op->op.extent[3]);
+  uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
+  uint32_t rows = gos_stream_rows(op->op.extent[1], op->op.extent[3]);
   uint64_t row_bytes = 2ull * weights * op->op.extent[3];
   uint64_t all = op->op.extent[2], results = (uint64_t)weights * op->op.extent[1];
   while (2 * rows * row_bytes <= STREAM_BYTES && 2 * rows * results <= STREAM_RESULTS &&
-         rows < all &&
-         (2 * rows * row_bytes <= STREAM_LEAST_BYTES ||
-          all / (2 * rows) >= STREAM_TILES * plan->target->sm_count))
+         rows < all && enough_tiles(plan, 2 * rows * row_bytes, all / (2 * rows)))
     rows *= 2;
   return rows;
 }

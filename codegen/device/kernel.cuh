@@ -99,7 +99,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_loader_loop(gpuos_cta &cta, cha
 // ---- the workers --------------------------------------------------------------------------------
 
 // A unit that has something to do before what it reads is there enters its tile by itself.
-template <class UNIT> GPUOS_DEVICE auto gpuos_enter_for(const gpuos_ctx &, int) -> decltype(UNIT::ENTERS, true) {
+template <class UNIT>
+GPUOS_DEVICE auto gpuos_enter_for(const gpuos_ctx &, int) -> decltype(UNIT::ENTERS, true) {
   return true;
 }
 template <class UNIT> GPUOS_DEVICE bool gpuos_enter_for(const gpuos_ctx &ctx, ...) {
@@ -117,19 +118,18 @@ template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx)
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
 
-// One whose weights stream, in which no warp waits for another.
-template <class UNIT> __device__ __noinline__ bool gpuos_call_stream(gpuos_ctx ctx) {
-  return UNIT::run(ctx);
-}
-template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run_stream(const gpuos_ctx &ctx) {
-  return gpuos_call_stream<UNIT>(ctx) ? GPUOS_HANDED_OVER : GPUOS_GIVEN_UP;
+// One whose weights stream goes on from tile to tile by itself, and leaves results to the store warp. The
+// turn that comes next.
+template <class UNIT>
+__device__ __noinline__ uint32_t gpuos_run_stream(gpuos_ctx ctx, uint32_t turn) {
+  return UNIT::run(ctx, turn);
 }
 
 // Worker 0, once all have run the tile.
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
+  if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step}); // others wait for it
   if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
     gpuos_end_unit(cta, slot, slot.slices - 1);
-  if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
   st_relaxed_shared(&cta.worker_loads, 0);
 }
 
@@ -148,27 +148,31 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
     const bool enter = !plain || gpuos_enter_plain(ctx);
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
-    const gpuos_outcome outcome = enter ? PROGRAM::run(ctx, worker, slot.unit) : GPUOS_GIVEN_UP;
+    gpuos_outcome outcome = GPUOS_GIVEN_UP;
+    if (enter && plain) outcome = PROGRAM::run_plain(ctx, slot.unit);
+    if (enter && !plain) outcome = PROGRAM::run_wgmma(ctx, worker, slot.unit);
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     if (plain) fence_proxy_async_shared(); // the ring comes next
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
   }
 }
 
-// Of any other: the unit waits for what the tile reads. One whose weights stream leaves its results to
-// the store warp. Nothing but the turn stays in a register over the unit's call.
-template <class PROGRAM> __device__ __noinline__ void gpuos_run_tile(gpuos_ctx ctx) {
-  gpuos_worker unused = {};
-  const gpuos_outcome outcome = PROGRAM::run(ctx, unused, ctx.slot->unit);
+// Of any other the units wait for what tiles read.
+// Nothing but the turn stays in a register over the unit's call.
+template <class PROGRAM>
+__device__ __noinline__ uint32_t gpuos_run_turn(gpuos_ctx ctx, uint32_t turn) {
+  const uint32_t unit = ctx.slot->unit;
+  if (PROGRAM::bulk(unit)) return PROGRAM::run_stream(ctx, turn, unit);
+  const gpuos_outcome outcome = PROGRAM::run_plain(ctx, unit);
   if (gpuos_thread() == 0) gpuos_close_tile(*ctx.cta, *ctx.slot, outcome);
   __syncwarp();
+  if (gpuos_lane0()) mbarrier_arrive(&ctx.cta->slot_empty[turn % GPUOS_SLOTS]);
+  return turn + 1;
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
-  for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
-    gpuos_run_tile<PROGRAM>({&cta, &cta.slots[turn % GPUOS_SLOTS], smem});
-    if (gpuos_lane0()) mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
-  }
+  for (uint32_t turn = 0; gpuos_next_tile(cta, turn);)
+    turn = gpuos_run_turn<PROGRAM>({&cta, &cta.slots[turn % GPUOS_SLOTS], smem}, turn);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
@@ -264,8 +268,9 @@ template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
 }
 
 // PROGRAM is the generated struct: UNIT_BYTES, shared memory that a unit takes; SUM_BYTES, that of a
-// slot's partial sums; unit(op), the number of the unit that runs operator `op`; of a unit run, load and
-// store, the latter of one whose weights stream; bulk(unit), whether the loader fills a ring for it.
+// slot's partial sums; unit(op), the number of the unit that runs operator `op`; of a unit
+// run_plain or, where the loader fills a ring for it, run_wgmma or run_stream, and then load; store, of one
+// whose weights stream; bulk(unit), whether it has a ring; numbers(op), for the scheduler.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
   extern __shared__ __align__(1024) char smem[];
   constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);

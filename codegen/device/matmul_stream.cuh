@@ -51,6 +51,7 @@ template <class U> struct gpuos_matmul_stream {
     X_PITCH = ROW_PIECES * PIECE_BYTES + PAD,            // zeros follow K
     SMEM_BYTES = M * X_PITCH + GPUOS_REDUCE_BYTES,
     SUM_BYTES = COUNT * U::TILE_N * M * GPUOS_WARPS * 4,
+    BOTH_HALVES = M > ROWS, // of a fragment's 16 rows
     BULK = 1,
   };
   static_assert(M <= 2 * ROWS, "rows of X");
@@ -111,8 +112,9 @@ template <class U> struct gpuos_matmul_stream {
     return x::at(ctx, point);
   }
 
-  // Eight elements of row `row` of X in shared memory.
+  // Eight elements of row `row` of X in shared memory, as `add` wants them.
   GPUOS_DEVICE void put(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, uint4 words) {
+    if (!BOTH_HALVES) words = make_uint4(words.x, words.z, words.y, words.w);
     *(uint4 *)(ctx.smem + row * X_PITCH + chunk * 16) = words;
   }
 
@@ -211,8 +213,9 @@ template <class U> struct gpuos_matmul_stream {
       put(ctx, row, chunk, make_uint4(0, 0, 0, 0));
   }
 
-  // All warps: X into shared memory, once it is there, unless it lies there already. False: stop.
-  GPUOS_DEVICE bool load_x(const gpuos_ctx &ctx) {
+  // All warps: X into shared memory, once it is there, unless it lies there already. False: stop. A
+  // function of its own, once an operator: what it keeps in registers is nothing to the tiles' loop.
+  static __device__ __noinline__ bool load_x(gpuos_ctx ctx) {
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
     const uint64_t mark = gpuos_wait_mark(*ctx.slot);
     const uint32_t op = ctx.slot->tile.op;
@@ -269,29 +272,59 @@ template <class U> struct gpuos_matmul_stream {
     return {row, skip, row * PITCH + skip, mov_shared_address(ctx.smem) + row * X_PITCH + skip};
   }
 
-  // Adds this warp's pieces of a group of rows, `bytes` of each from `ws`, to two sums; X from `xs` on.
-  GPUOS_DEVICE void add(float (&sum)[2][4], const place &p, uint32_t ws, uint32_t xs,
-                        uint32_t bytes) {
-    constexpr int CHUNK = M > ROWS && TURNS > 4 ? 4 : (int)TURNS; // as registers last
+  enum { CHUNK = BOTH_HALVES && TURNS > 4 ? 4 : (int)TURNS }; // pieces at once, as registers last
+
+  // A lane's part of X, of so many pieces. Lanes whose rows X does not have keep what is there: it only
+  // gets into results that nobody looks at.
+  struct fragment {
+    uint4 low[CHUNK], high[BOTH_HALVES ? (int)CHUNK : 1];
+  };
+  GPUOS_DEVICE void load_fragment(fragment &f, const place &p, uint32_t xs) {
+#pragma unroll
+    for (int i = 0; i < CHUNK; i++) {
+      const uint32_t at = xs + p.x + i * GPUOS_WARPS * PIECE_BYTES;
+      ld_shared_v4_if(p.row < M, f.low[i], at);
+      if constexpr (BOTH_HALVES) ld_shared_v4_if(p.row + ROWS < M, f.high[i], at + ROWS * X_PITCH);
+    }
+  }
+
+  // Adds this warp's pieces of GROUPS_ groups of rows, `bytes` of each row from `ws`, to two sums each; X
+  // from `xs` on. Where half of a fragment's rows would do, a lane's words are a fragment as they are: the
+  // first product is in its lower half, the second in its upper one.
+  template <int GROUPS_>
+  GPUOS_DEVICE void add(float (&sum)[GROUPS_][2][4], fragment &f, const place &p, uint32_t ws,
+                        uint32_t xs, uint32_t bytes) {
 #pragma unroll
     for (int from = 0; from < TURNS; from += CHUNK) {
-      uint4 w[CHUNK], low[CHUNK], high[CHUNK];
+      uint4 w[GROUPS_][CHUNK];
+      load_fragment(f, p, xs + from * GPUOS_WARPS * PIECE_BYTES);
 #pragma unroll
       for (int i = 0; i < CHUNK; i++) {
-        w[i] = low[i] = high[i] = make_uint4(0, 0, 0, 0);
         const uint32_t skip = (from + i) * GPUOS_WARPS * PIECE_BYTES;
-        if ((EVEN ? 0 : p.skip) + skip >= bytes) continue;
-        w[i] = ld_shared_v4(ws + p.w + skip);
-        if (p.row < M) low[i] = ld_shared_v4(xs + p.x + skip);
-        if (M > ROWS && p.row + ROWS < M) high[i] = ld_shared_v4(xs + p.x + ROWS * X_PITCH + skip);
+#pragma unroll
+        for (int g = 0; g < GROUPS_; g++) {
+          if (!EVEN) w[g][i] = make_uint4(0, 0, 0, 0);
+          if ((EVEN ? 0 : p.skip) + skip < bytes)
+            w[g][i] = ld_shared_v4(ws + g * (ROWS * PITCH) + p.w + skip);
+        }
       }
 #pragma unroll
       for (int i = 0; i < CHUNK; i++) {
         const uint32_t first = ((EVEN ? 0 : gpuos_warp()) + (from + i) * GPUOS_WARPS) * PIECE_BYTES;
         if (first >= bytes) break; // the same in all lanes
-        mma(sum[0], {low[i].x, high[i].x, low[i].y, high[i].y}, w[i].x, w[i].y);
-        mma(sum[1], {low[i].z, high[i].z, low[i].w, high[i].w}, w[i].z, w[i].w);
+#pragma unroll
+        for (int g = 0; g < GROUPS_; g++) multiply_piece(sum[g], f, i, w[g][i]);
       }
+    }
+  }
+  GPUOS_DEVICE void multiply_piece(float (&sum)[2][4], const fragment &f, int i, const uint4 &w) {
+    const uint4 &low = f.low[i], &high = f.high[BOTH_HALVES ? i : 0];
+    if constexpr (BOTH_HALVES) {
+      mma(sum[0], {low.x, high.x, low.y, high.y}, w.x, w.y);
+      mma(sum[1], {low.z, high.z, low.w, high.w}, w.z, w.w);
+    } else {
+      mma(sum[0], {low.x, low.y, low.z, low.w}, w.x, w.y);
+      mma(sum[1], {low.x, low.y, low.z, low.w}, w.z, w.w);
     }
   }
 
@@ -307,13 +340,14 @@ template <class U> struct gpuos_matmul_stream {
                          int c, uint32_t first, uint32_t rows) {
     const uint32_t g = gpuos_lane() / 4, q = gpuos_lane() % 4;
 #pragma unroll
-    for (int half = 0; half < (M > ROWS ? 2 : 1); half++) {
+    for (int half = 0; half < (BOTH_HALVES ? 2 : 1); half++) {
       const uint32_t b = g / SEGS + half * ROWS;
       float even[COUNT_], odd[COUNT_], value[COUNT_];
 #pragma unroll
       for (int i = 0; i < COUNT_; i++) {
-        even[i] = sum[i][0][2 * half] + sum[i][1][2 * half];
-        odd[i] = sum[i][0][2 * half + 1] + sum[i][1][2 * half + 1];
+        const int other = BOTH_HALVES ? 2 * half : 2;
+        even[i] = sum[i][0][2 * half] + sum[i][1][other];
+        odd[i] = sum[i][0][2 * half + 1] + sum[i][1][other + 1];
         value[i] = (g % SEGS == 2 * q % SEGS ? even[i] : 0.0f) +
                    (g % SEGS == (2 * q + 1) % SEGS ? odd[i] : 0.0f);
       }
@@ -347,8 +381,8 @@ template <class U> struct gpuos_matmul_stream {
   }
 
   // One stage of whole rows, or all parts of a group. False: stop.
-  GPUOS_DEVICE bool multiply(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, float *to, int c,
-                             uint32_t first, uint32_t n) {
+  GPUOS_DEVICE bool multiply(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &f,
+                             float *to, int c, uint32_t first, uint32_t n) {
     uint32_t ws;
     if constexpr (PARTS == 1) {
       if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
@@ -356,9 +390,7 @@ template <class U> struct gpuos_matmul_stream {
       for (uint32_t group = 0; group < GROUPS; group += AT_ONCE) {
         if (first + group * ROWS >= n) break;
         float sum[AT_ONCE][2][4] = {};
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-          add(sum[i], p, ws + (group + i) * (ROWS * PITCH), 0, ROW_BYTES);
+        add(sum, f, p, ws + group * (ROWS * PITCH), 0, ROW_BYTES);
         if (group + AT_ONCE >= GROUPS || first + (group + AT_ONCE) * ROWS >= n) gpuos_leave_stream(r);
         keep(sum, to, c, first + group * ROWS, n);
       }
@@ -367,7 +399,7 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll 1
       for (uint32_t part = 0; part < PARTS; part++) {
         if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
-        add(sum[0], p, ws, part * PART_BYTES, part_bytes(part));
+        add(sum, f, p, ws, part * PART_BYTES, part_bytes(part));
         gpuos_leave_stream(r);
       }
       keep(sum, to, c, first, n);
@@ -377,20 +409,31 @@ template <class U> struct gpuos_matmul_stream {
 
   // ---- run: all warps, each at its own pace -----------------------------------------------------
 
-  GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
-    if (!load_x(ctx)) return false;
-    gpuos_begin_tile(ctx);
+  // One tile's products. False: stop.
+  GPUOS_DEVICE bool run_tile(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &f) {
     const uint32_t n = ctx.slot->box.n[2];
-    const place p = find_place(ctx);
     float *to = gpuos_sums(ctx);
-    gpuos_reader r = gpuos_read_stream(ctx);
 #pragma unroll 1
     for (uint32_t first = 0; first < n; first += STAGE_ROWS)
 #pragma unroll 1
       for (int c = 0; c < COUNT; c++)
-        if (!multiply(ctx, r, p, to, c, first, n)) return false;
-    gpuos_hand_sums(ctx, r);
+        if (!multiply(ctx, r, p, f, to, c, first, n)) return false;
     return true;
+  }
+
+  // The tile of this turn, and those after it that have the same X. The turn after them.
+  GPUOS_DEVICE uint32_t run(gpuos_ctx ctx, uint32_t turn) {
+    if (!load_x(ctx)) return gpuos_give_up_stream(ctx, turn);
+    const place p = find_place(ctx);
+    gpuos_reader r = gpuos_read_stream(ctx);
+    fragment f = {};
+    do {
+      gpuos_begin_tile(ctx);
+      if (!run_tile(ctx, r, p, f)) return gpuos_give_up_stream(ctx, turn);
+      gpuos_hand_sums(ctx);
+    } while (gpuos_next_alike(ctx, turn));
+    gpuos_keep_place(ctx, r);
+    return turn;
   }
 
   // ---- store: the store warp --------------------------------------------------------------------

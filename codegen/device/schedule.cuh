@@ -30,6 +30,7 @@ struct gpuos_scheduler {
   uint32_t signalled; // tiles that the workers have handed over
   gpuos_channels channels;
   gpuos_ahead ahead;
+  gpuos_crowd crowd;
   bool open;   // the leader's last ticket was a tile's
   bool paired; // its last tile was a pair's
 };
@@ -57,8 +58,9 @@ GPUOS_DEVICE gpuos_message gpuos_make_message(const gpuos_taken &mine, const gpu
 }
 
 // A CTA by itself. False: leave.
+template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_take_one(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  return gpuos_draw_one(cta, s.open, s.ahead, s.turn, next.mine);
+  return gpuos_draw_one<PROGRAM>(cta, s.open, s.ahead, s.crowd, s.turn, next.mine);
 }
 
 // The leader of a cluster. False: leave.
@@ -159,7 +161,7 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
   if constexpr (GPUOS_CTAS == 1)
-    return gpuos_take_one(cta, s, next);
+    return gpuos_take_one<PROGRAM>(cta, s, next);
   else
     return cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next) : gpuos_follow(cta, s, next);
 }

@@ -136,12 +136,41 @@ GPUOS_DEVICE float *gpuos_sums(const gpuos_ctx &ctx) {
   return (float *)(ctx.smem + layout.sums + gpuos_slot_number(ctx) * layout.sum_bytes);
 }
 
-// This warp has written its sums of the tile.
-GPUOS_DEVICE void gpuos_hand_sums(const gpuos_ctx &ctx, const gpuos_reader &r) {
+// This warp has written its sums of the tile, and needs nothing of its slot any more.
+GPUOS_DEVICE void gpuos_hand_sums(const gpuos_ctx &ctx) {
+  gpuos_cta &cta = *ctx.cta;
+  const uint32_t at = gpuos_slot_number(ctx);
   __syncwarp();
-  if (!gpuos_lane0()) return;
-  ctx.cta->flow[gpuos_warp()].stream = r.at;
-  mbarrier_arrive(&ctx.cta->sums_full[gpuos_slot_number(ctx)]);
+  if (gpuos_lane0()) mbarrier_arrive(&cta.sums_full[at]);
+  if (gpuos_thread() == 0) gpuos_end_unit(cta, *ctx.slot, 0);
+}
+
+// The tile after it is of the same operator and waits for the same: the way from tile to tile without
+// leaving the unit's code. Where `turn` is afterwards, and true: `ctx` is that tile's.
+GPUOS_DEVICE bool gpuos_next_alike(gpuos_ctx &ctx, uint32_t &turn) {
+  gpuos_cta &cta = *ctx.cta;
+  const gpuos_slot &before = *ctx.slot;
+  const uint32_t op = before.tile.op, from = turn % GPUOS_SLOTS;
+  const uint64_t mark = gpuos_wait_mark(before);
+  __syncwarp(); // all lanes have read it
+  if (gpuos_lane0()) mbarrier_arrive(&cta.slot_empty[from]);
+  turn++;
+  const uint32_t at = turn % GPUOS_SLOTS;
+  if (!gpuos_wait_worker(cta, &cta.slot_full[at], turn / GPUOS_SLOTS & 1)) return false;
+  ctx.slot = &cta.slots[at];
+  return ctx.slot->tile.op == op && gpuos_wait_mark(*ctx.slot) == mark;
+}
+
+GPUOS_DEVICE void gpuos_keep_place(const gpuos_ctx &ctx, const gpuos_reader &r) {
+  if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].stream = r.at;
+  __syncwarp();
+}
+
+// Everything is being given up: the turn after this one.
+GPUOS_DEVICE uint32_t gpuos_give_up_stream(const gpuos_ctx &ctx, uint32_t turn) {
+  __syncwarp();
+  if (gpuos_lane0()) mbarrier_arrive(&ctx.cta->slot_empty[turn % GPUOS_SLOTS]);
+  return turn + 1;
 }
 
 // ---- the store warp -----------------------------------------------------------------------------

@@ -268,6 +268,28 @@ GPUOS_DEVICE bool gpuos_draw_pair(gpuos_cta &cta, bool &open, uint32_t &signalle
   }
 }
 
+// Tiles that do not stream: the scheduler runs ahead of what they wait for, at no time at all, so that
+// one SM would take several while others had none, and run them one after the other. So it keeps one, until
+// that is over or the others of its operator are drawn.
+struct gpuos_crowd {
+  bool holds;
+  uint32_t turn, step, end; // of the tile; before which ticket its operator ends
+};
+
+// All lanes agree.
+GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t turn) {
+  if (!crowd.holds) return false;
+  const uint32_t at = crowd.turn % GPUOS_SLOTS, uses = crowd.turn / GPUOS_SLOTS;
+  bool over = turn - crowd.turn >= GPUOS_SLOTS; // its slot has been filled again
+  if (gpuos_lane0() && !over) {
+    const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
+    over = (uint32_t)ticket >= crowd.end || (uint32_t)(ticket >> 32) != crowd.step ||
+           mbarrier_test_wait_parity(&cta.slot_empty[at], uses & 1);
+  }
+  crowd.holds = __shfl_sync(0xffffffffu, (int)over, 0) == 0;
+  return crowd.holds;
+}
+
 // What of its commands concerns the scheduler of a CTA by itself.
 enum { GPUOS_MAY_LEAVE = 1, GPUOS_MAY_DRAW = 2 };
 GPUOS_DEVICE uint32_t gpuos_ask(gpuos_cta &cta) {
@@ -279,20 +301,31 @@ GPUOS_DEVICE uint32_t gpuos_ask(gpuos_cta &cta) {
   return __shfl_sync(0xffffffffu, may, 0);
 }
 
+// How many tickets before a crowd's first one an SM begins to draw them one by one: as many as all SMs
+// hold that draw ahead.
+GPUOS_DEVICE uint32_t gpuos_caution(const gpuos_cta &cta) {
+  return (GPUOS_AHEAD + 1) * cta.args.sm_count;
+}
+
 // A tile for a CTA by itself, all lanes. What it has drawn it runs, also when its SM is no longer lent.
-GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead, uint32_t turn,
-                                 gpuos_taken &out) {
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead, gpuos_crowd &crowd,
+                                 uint32_t turn, gpuos_taken &out) {
   gpuos_idling said = {};
   for (;;) {
     const uint32_t may = gpuos_ask(cta);
     if (may & GPUOS_MAY_LEAVE) return false;
     if (ahead.held) {
       open = gpuos_pop_ahead(cta, ahead, out);
-      while (open && may & GPUOS_MAY_DRAW && (int)ahead.held < GPUOS_AHEAD)
+      if (!open) continue;
+      const gpuos_op_numbers &numbers = PROGRAM::numbers(out.tile.op);
+      if (out.number >= numbers.first) crowd = {true, turn, out.step, numbers.end};
+      const bool far = out.number + gpuos_caution(cta) < numbers.first;
+      while (far && may & GPUOS_MAY_DRAW && (int)ahead.held < GPUOS_AHEAD)
         gpuos_push_ahead(cta, ahead);
-      if (open) return true;
-      continue;
+      return true;
     }
+    if (GPUOS_AHEAD && gpuos_crowded(cta, crowd, turn)) continue;
     if (may & GPUOS_MAY_DRAW && !open)
       open = __shfl_sync(0xffffffffu, (int)(gpuos_lane0() && gpuos_look(cta)), 0) != 0;
     if (may & GPUOS_MAY_DRAW && open)

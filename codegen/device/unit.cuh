@@ -54,6 +54,12 @@ struct gpuos_slot {
   gpuos_place places[GPUOS_MAX_OPERANDS];
 };
 
+// What code generation knows of an operator: the unit that runs it; and for the scheduler's run_ahead the
+// tickets of the next operator that should not crowd an SM, from `first` to before `end`.
+struct gpuos_op_numbers {
+  uint32_t unit, first, end;
+};
+
 // What is to be signalled for a tile.
 struct gpuos_done {
   uint32_t counter, step;
