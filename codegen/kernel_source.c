@@ -12,6 +12,7 @@ enum { COLUMNS = 100 }; // of generated text
 
 typedef struct instance {
   const char *kind, *text; // text: the struct's members
+  bool loaded;             // the loader has something to do for it, though it has no ring of its own
   uint32_t number;         // among those of its kind
   GOS_ARRAY(uint32_t) ops;
 } instance_t;
@@ -60,7 +61,9 @@ static void collect(source_t *source, uint32_t number) {
                                       : &gos_device_kinds[op->op.kind];
   gos_text_t text = {.arena = source->arena};
   kind->add(&text, op);
-  *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
+  instance_t *instance = find_instance(source, kind->name, text.at);
+  instance->loaded = op->early;
+  *gos_push(source->arena, &instance->ops) = number;
 }
 
 static bool is_wgmma(const instance_t *instance) {
@@ -70,6 +73,10 @@ static bool is_stream(const instance_t *instance) {
   return !strcmp(instance->kind, gos_device_stream.name);
 }
 static bool has_ring(const instance_t *instance) { return is_stream(instance) || is_wgmma(instance); }
+// Attention whose keys stream waits and signals as other units do.
+static bool is_loaded(const instance_t *instance) {
+  return has_ring(instance) || instance->loaded;
+}
 static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
 
@@ -198,7 +205,7 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
                      "gpuos_numbers[op]; }\n");
   add_run(text, source);
   add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)",
-             has_ring, "", "::load(loader)", "");
+             is_loaded, "", "::load(loader)", "");
   add_switch(text, source,
              "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity, uint32_t unit)",
              is_stream, "", "::store(ctx, parity)", "false");

@@ -36,7 +36,7 @@ typedef struct gos_op {
   const char *name; // "q_proj", for messages and reports
   gos_loc_t at;
   bool streams; // a matmul whose weights stream through the CTA: gos_op_streams. tile decides it
-  bool early;   // attention whose keys in memory are there before the step. tile decides it
+  bool early;   // attention whose keys in memory are there before the step: they stream as well. tile
   bool keeps_x; // device code asks L2 to keep x while columns go by. schedule decides it
   uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
   // Ticket order of the grid's cells; NULL: row-major. schedule decides it

@@ -159,8 +159,13 @@ static bool keys_are_there(const gos_plan_t *plan, const gos_op_t *op) {
   return true;
 }
 
+static bool any_streams(const gos_plan_t *plan) {
+  for (size_t i = 0; i < plan->ops.count; i++)
+    if (plan->ops.at[i].streams) return true;
+  return false;
+}
+
 static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
-  op->early = keys_are_there(plan, op);
   op->op.tile[0] = op->op.tile[2] = op->op.tile[3] = 1;
   // Rows of a cache may belong to different sequences; without one they share keys.
   op->op.tile[1] =
@@ -262,6 +267,7 @@ bool gos_pass_tile(gos_plan_t *plan) {
     uint32_t first = (uint32_t)plan->ops.count, end = graph->first_op + graph->op_count;
     for (uint32_t i = graph->first_op; i < end; i++) {
       gos_op_t op = old.ops.at[i], combine;
+      op.early = op.op.kind == GPUOS_ATTENTION && any_streams(&old) && keys_are_there(plan, &op);
       gos_tile_op(plan, &op);
       uint32_t split = op.op.kind == GPUOS_ATTENTION && gos_op_find(&op, GPUOS_AS_CACHE)
                            ? choose_split(plan, &op)

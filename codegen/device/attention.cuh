@@ -7,8 +7,8 @@
 // U, the generated instantiation, has operands x, out or partial, and k, v or else cache, pages, pos, seq,
 // beside which k and v are those of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; RUN,
 // elements that are loaded at once; NEIGHBOURS, of the rotation; EARLY: the host wrote pos and pages before
-// the step, and nothing in it writes keys before they are read, so that the first of them are loaded while q
-// is on its way.
+// the step, nothing in it writes keys before they are read, and there is a ring, so that they are loaded
+// while q is on its way.
 #pragma once
 #include "cache.cuh"
 #include "rotate.cuh"
@@ -58,6 +58,11 @@ template <class U> struct gpuos_attention {
     PITCH = HEAD_DIM + 2,         // weighted sums, maximum, sum of exponentials
     SMEM_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
     ENTERS = 1,
+    // Keys in memory come through the ring, so many at a time, and their values behind them.
+    RINGS = U::EARLY && RUN == 8 && STORE_BYTES == 2 && (int)U::GROUP <= (int)AT_ONCE,
+    ROW_BYTES = HEAD_DIM * STORE_BYTES,
+    CHUNK = GPUOS_STREAM_BYTES / 2 / ROW_BYTES,
+    CHUNK_PAGES = (CHUNK + U::PAGE_SIZE - 2) / U::PAGE_SIZE + 1, // that it can touch
   };
 
   // One query row, KV head and split; the keys it sees.
@@ -128,6 +133,10 @@ template <class U> struct gpuos_attention {
       return true;
     }
   }
+  GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, const range &r, uint32_t key, uint64_t &key_at) {
+    uint64_t value_at;
+    return find_key(ctx, r, key, key_at, value_at);
+  }
   GPUOS_DEVICE uint64_t key_stride(const gpuos_ctx &ctx) {
     if constexpr (PAGED)
       return cache::stride(ctx, 3);
@@ -149,6 +158,11 @@ template <class U> struct gpuos_attention {
       for (int i = 0; i < PER_LANE; i++)
         if (has(i)) run[i].load(at + dim(i) * stride * gpuos_format<DTYPE>::BYTES);
     }
+    __device__ __forceinline__ void load_shared(uint32_t at) { // packed
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++)
+        if (has(i)) run[i].load_shared(at + dim(i) * gpuos_format<DTYPE>::BYTES);
+    }
     __device__ __forceinline__ void widen(float (&out)[ELEMENTS]) const {
 #pragma unroll
       for (int i = 0; i < PER_LANE; i++) run[i].widen(out + i * RUN);
@@ -169,32 +183,66 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  GPUOS_DEVICE void load_queries(const gpuos_ctx &ctx, const range &r, const turns &t,
-                                 uint32_t first, state &s) {
+  // A thread's elements of a vector of this step, on their way, and then rotated if it is to be.
+  template <class X> struct vector_of_step {
+    typename rotate::template pairs<X> run[PER_LANE];
+    __device__ __forceinline__ void load(uint64_t from, uint64_t stride, bool rotates) {
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++)
+        if (has(i)) {
+          if (rotates)
+            run[i].load(from, stride, dim(i));
+          else
+            run[i].own.load(from + dim(i) * stride * X::BYTES);
+        }
+    }
+    __device__ __forceinline__ void widen(const turns &t, bool rotates, float (&out)[ELEMENTS]) const {
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++) {
+        if (rotates)
+          run[i].rotate(t.of[i], out + i * RUN);
+        else
+          run[i].own.widen(out + i * RUN);
+      }
+    }
+  };
+  GPUOS_DEVICE bool rotates(const range &r) { return rotation::PRESENT && r.rotates; }
+
+  // What a thread has of this step's vectors, all of it on its way at once.
+  struct own_key {
+    vector_of_step<k> key;
+    vector<v::DTYPE> value;
+  };
+  struct own_vectors {
+    vector_of_step<x> query[QUERIES];
+    turns t;
+  };
+  GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, uint32_t first, own_vectors &o,
+                             own_key &own) {
+    load_turns(ctx, r, o.t);
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
       const uint64_t skip = (uint64_t)(first + q) * HEAD_DIM * x::stride(ctx, 3) * x::BYTES;
-#pragma unroll
-      for (int e = 0; e < ELEMENTS; e++) s.query[q][e] = s.sum[q][e] = 0.0f;
-      s.largest[q] = gpuos_minus_infinity(), s.total[q] = 0.0f;
-      if (first + q >= U::GROUP) continue;
-      load_own<x>(ctx, r, t, x::at(ctx, r.point) + skip, s.query[q]);
+      if (first + q < U::GROUP)
+        o.query[q].load(x::at(ctx, r.point) + skip, x::stride(ctx, 3), rotates(r));
+    }
+    if constexpr (OWN) {
+      const uint32_t point[GPUOS_DIMS] = {0, 0, r.point[2], 0};
+      const uint64_t k_row = (uint64_t)r.point[1] * k::stride(ctx, 1) * k::BYTES;
+      const uint64_t v_row = (uint64_t)r.point[1] * v::stride(ctx, 1) * v::BYTES;
+      if (!r.own || key_lane() != 0) return;
+      own.key.load(k::at(ctx, point) + k_row, k::stride(ctx, 3), rotates(r));
+      own.value.load(v::at(ctx, point) + v_row, v::stride(ctx, 3));
     }
   }
 
-  // A thread's elements of a vector of this step at `from`, rotated if it is to be.
-  template <class X>
-  GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, const turns &t, uint64_t from,
-                             float (&out)[ELEMENTS]) {
-    if (rotation::PRESENT && r.rotates) {
+  GPUOS_DEVICE void begin(const range &r, uint32_t first, const own_vectors &o, state &s) {
 #pragma unroll
-      for (int i = 0; i < PER_LANE; i++)
-        if (has(i))
-          rotate::template load<X>(from, X::stride(ctx, 3), t.of[i], dim(i), out + i * RUN);
-    } else {
-      vector<X::DTYPE> whole;
-      whole.load(from, X::stride(ctx, 3));
-      whole.widen(out);
+    for (int q = 0; q < QUERIES; q++) {
+#pragma unroll
+      for (int e = 0; e < ELEMENTS; e++) s.query[q][e] = s.sum[q][e] = 0.0f;
+      s.largest[q] = gpuos_minus_infinity(), s.total[q] = 0.0f;
+      if (first + q < U::GROUP) o.query[q].widen(o.t, rotates(r), s.query[q]);
     }
   }
 
@@ -276,18 +324,14 @@ template <class U> struct gpuos_attention {
   }
 
   // The row's own key, rounded as the cache will hold it: by the first key lane.
-  GPUOS_DEVICE void attend_own(const gpuos_ctx &ctx, const range &r, const turns &t, state &s) {
+  GPUOS_DEVICE void attend_own(const gpuos_ctx &ctx, const range &r, const turns &t,
+                               const own_key &own, state &s) {
     if constexpr (OWN) {
       const bool mine = key_lane() == 0;
-      const uint32_t point[GPUOS_DIMS] = {0, 0, r.point[2], 0};
-      const uint64_t k_row = (uint64_t)r.point[1] * k::stride(ctx, 1) * k::BYTES;
-      const uint64_t v_row = (uint64_t)r.point[1] * v::stride(ctx, 1) * v::BYTES;
       const float scale = __uint_as_float(ctx.slot->op.params[0]);
       float key[ELEMENTS] = {}, value[ELEMENTS] = {};
-      vector<v::DTYPE> whole;
-      if (mine) load_own<k>(ctx, r, t, k::at(ctx, point) + k_row, key);
-      if (mine) whole.load(v::at(ctx, point) + v_row, v::stride(ctx, 3));
-      if (mine) whole.widen(value);
+      if (mine) own.key.widen(t, rotates(r), key);
+      if (mine) own.value.widen(value);
 #pragma unroll
       for (int e = 0; e < ELEMENTS; e++) {
         key[e] = gpuos_round<STORE>(gpuos_round<k::DTYPE>(key[e]));
@@ -358,53 +402,116 @@ template <class U> struct gpuos_attention {
     }
   }
 
+  // ---- keys through the ring --------------------------------------------------------------------
+
+  // Keys `first` to before `end` of the tile's sequence, with their values, into a stage. False: stop.
+  GPUOS_DEVICE bool load_chunk(gpuos_loader &loader, const gpuos_ctx &ctx, const range &r,
+                               uint32_t first, uint32_t end) {
+    const uint64_t policy = createpolicy_evict_first();
+    uint64_t at[CHUNK_PAGES];
+    uint32_t full, to, keys = 0;
+#pragma unroll
+    for (int p = 0; p < CHUNK_PAGES; p++) { // the pages' numbers on their way together
+      const uint32_t key = max(first, (first / U::PAGE_SIZE + p) * U::PAGE_SIZE);
+      if (key < end && !find_key(ctx, r, key, at[p])) return false;
+    }
+    if (!gpuos_enter_stream(loader, (end - first) * 2 * ROW_BYTES, full, to)) return false;
+#pragma unroll
+    for (int p = 0; p < CHUNK_PAGES; p++) {
+      const uint32_t key = first + keys, next = (key / U::PAGE_SIZE + 1) * U::PAGE_SIZE;
+      if (key >= end) break;
+      const uint32_t bytes = (min(next, end) - key) * ROW_BYTES, place = to + keys * ROW_BYTES;
+      cp_async_bulk_hint(place, at[p], bytes, full, policy);
+      cp_async_bulk_hint(place + CHUNK * ROW_BYTES, at[p] + slots::value_offset(ctx), bytes, full,
+                         policy);
+      keys = min(next, end) - first;
+    }
+    return true;
+  }
+
+  // The loader's thread. What is outside is a fault, which ends the kernel.
+  GPUOS_DEVICE void load(gpuos_loader &loader) {
+    if constexpr (RINGS) {
+      const gpuos_ctx ctx = {loader.cta, loader.slot, loader.smem};
+      range r;
+      find_point(ctx, 0, r);
+      if (!find_range(ctx, r)) return;
+      for (uint32_t key = r.from; key < r.to; key += CHUNK)
+        if (!load_chunk(loader, ctx, r, key, min(key + CHUNK, r.to))) return;
+    }
+  }
+
+  // Keys key_lane(), key_lane() + KEY_LANES.. of a stage's, from number `first` of them.
+  GPUOS_DEVICE void load_shared(uint32_t stage, uint32_t first, uint32_t count, look &l) {
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+      const uint32_t key = first + i * KEY_LANES + key_lane();
+      if (key < count) l.keys[i].load_shared(stage + key * ROW_BYTES);
+      if (key < count) l.values[i].load_shared(stage + (CHUNK + key) * ROW_BYTES);
+    }
+  }
+
+  GPUOS_DEVICE bool attend_ring(const gpuos_ctx &ctx, const range &r, state &s) {
+    gpuos_reader ring = gpuos_read_stream(ctx);
+    for (uint32_t from = r.from; from < r.to; from += CHUNK) {
+      const uint32_t count = min((uint32_t)CHUNK, r.to - from);
+      uint32_t stage;
+      if (!gpuos_await_stream(*ctx.cta, ring, stage)) return false;
+      for (uint32_t first = 0; first < count; first += KEY_LANES * KEYS) {
+        look l;
+        load_shared(stage, first, count, l);
+        attend(ctx, r, from + first + key_lane(), l, s);
+      }
+      gpuos_leave_stream(ring);
+    }
+    gpuos_keep_place(ctx, ring);
+    return true;
+  }
+
   // ---- run --------------------------------------------------------------------------------------
 
-  // `l`: the first look at the keys.
-  GPUOS_DEVICE bool run_queries(const gpuos_ctx &ctx, const range &r, uint32_t first, look &l) {
-    state s;
+  GPUOS_DEVICE bool attend_memory(const gpuos_ctx &ctx, const range &r, state &s) {
     bool inside = true;
-    turns t = {};
-    load_turns(ctx, r, t);
-    load_queries(ctx, r, t, first + first_query(), s);
-    if (r.own) attend_own(ctx, r, t, s); // first: `t` takes many registers
-    for (uint32_t key = r.from + key_lane(); key - key_lane() < r.to;) {
-      attend(ctx, r, key, l, s);
-      key += KEY_LANES * KEYS;
-      inside &= load_keys(ctx, r, key, l);
+    for (uint32_t key = r.from; key < r.to; key += KEY_LANES * KEYS) {
+      look l;
+      inside &= load_keys(ctx, r, key + key_lane(), l);
+      attend(ctx, r, key + key_lane(), l, s);
     }
+    return inside;
+  }
+
+  GPUOS_DEVICE bool run_queries(const gpuos_ctx &ctx, const range &r, uint32_t first) {
+    state s;
+    {
+      own_vectors o;
+      own_key own;
+      load_own(ctx, r, first + first_query(), o, own);
+      begin(r, first + first_query(), o, s);
+      if (r.own) attend_own(ctx, r, o.t, own, s);
+    }
+    const bool whole = RINGS ? attend_ring(ctx, r, s) : attend_memory(ctx, r, s);
     share(ctx, s);
     gpuos_barrier();
     store(ctx, r, first);
     gpuos_barrier();
-    return inside;
+    return whole;
   }
 
-  // One query row, KV head and split; `early`: its range and the first look are there.
-  GPUOS_DEVICE bool run_point(const gpuos_ctx &ctx, uint32_t i, range &r, look &l, bool early) {
-    bool inside = true;
-    if (!early) find_point(ctx, i, r);
-    if (!early && !find_range(ctx, r)) return false; // the same for all threads
-    for (uint32_t first = 0; first < U::GROUP; first += AT_ONCE) {
-      if (!early || first > 0) inside &= load_keys(ctx, r, r.from + key_lane(), l);
-      inside &= run_queries(ctx, r, first, l);
-    }
-    return inside;
-  }
-
+  // One query row, KV head and split; where keys come through the ring, the tile has but one.
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     const gpuos_box_t box = ctx.slot->box;
     range r = {};
-    look l;
     bool inside = true, early = false;
-    if (U::EARLY && !ld_relaxed_shared(&ctx.cta->hold)) {
-      find_point(ctx, 0, r); // an index that is outside is found again when it is a fault
-      early = find_range<false>(ctx, r) && load_keys<false>(ctx, r, r.from + key_lane(), l);
-    }
+    if (RINGS) find_point(ctx, 0, r);
+    if (RINGS) early = find_range<false>(ctx, r); // if not, the loader says so
     if (!gpuos_enter(ctx)) return false;
-    if (U::EARLY) early = !gpuos_barrier_or(!early);
-    for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++)
-      inside &= run_point(ctx, i, r, l, early && i == 0);
+    if (RINGS) return early && run_queries(ctx, r, 0);
+    for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
+      find_point(ctx, i, r);
+      if (!find_range(ctx, r)) return false; // the same for all threads
+      for (uint32_t first = 0; first < U::GROUP; first += AT_ONCE)
+        inside &= run_queries(ctx, r, first);
+    }
     return inside;
   }
 };

@@ -272,7 +272,11 @@ template <class U> struct gpuos_matmul_stream {
     return {row, skip, row * PITCH + skip, mov_shared_address(ctx.smem) + row * X_PITCH + skip};
   }
 
-  enum { CHUNK = BOTH_HALVES && TURNS > 4 ? 4 : (int)TURNS }; // pieces at once, as registers last
+  enum {
+    CHUNK = BOTH_HALVES && TURNS > 4 ? 4 : (int)TURNS, // pieces at once, as registers last
+    // A warp's part of X is the same in all stages, and stays in registers.
+    STAYS = PARTS == 1 && CHUNK == TURNS,
+  };
 
   // A lane's part of X, of so many pieces. Lanes whose rows X does not have keep what is there: it only
   // gets into results that nobody looks at.
@@ -283,21 +287,23 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
     for (int i = 0; i < CHUNK; i++) {
       const uint32_t at = xs + p.x + i * GPUOS_WARPS * PIECE_BYTES;
-      ld_shared_v4_if(p.row < M, f.low[i], at);
-      if constexpr (BOTH_HALVES) ld_shared_v4_if(p.row + ROWS < M, f.high[i], at + ROWS * X_PITCH);
+      if (p.row < M) f.low[i] = ld_shared_v4(at);
+      if (BOTH_HALVES && p.row + ROWS < M) f.high[i] = ld_shared_v4(at + ROWS * X_PITCH);
     }
   }
 
-  // Adds this warp's pieces of GROUPS_ groups of rows, `bytes` of each row from `ws`, to two sums each; X
-  // from `xs` on. Where half of a fragment's rows would do, a lane's words are a fragment as they are: the
-  // first product is in its lower half, the second in its upper one.
+  // Adds this warp's pieces of GROUPS_ groups of rows, `bytes` of each row from `ws`, to SUMS sums each, so
+  // that products wait for fewer others; X from `xs` on. Where half of a fragment's rows would do, a
+  // lane's words are a fragment as they are: the first product is in its lower half, the second in its
+  // upper one.
+  enum { SUMS = AT_ONCE == 1 && !BOTH_HALVES ? 4 : 2 };
   template <int GROUPS_>
-  GPUOS_DEVICE void add(float (&sum)[GROUPS_][2][4], fragment &f, const place &p, uint32_t ws,
+  GPUOS_DEVICE void add(float (&sum)[GROUPS_][SUMS][4], fragment &f, const place &p, uint32_t ws,
                         uint32_t xs, uint32_t bytes) {
 #pragma unroll
     for (int from = 0; from < TURNS; from += CHUNK) {
       uint4 w[GROUPS_][CHUNK];
-      load_fragment(f, p, xs + from * GPUOS_WARPS * PIECE_BYTES);
+      if (!STAYS) load_fragment(f, p, xs + from * GPUOS_WARPS * PIECE_BYTES);
 #pragma unroll
       for (int i = 0; i < CHUNK; i++) {
         const uint32_t skip = (from + i) * GPUOS_WARPS * PIECE_BYTES;
@@ -313,18 +319,20 @@ template <class U> struct gpuos_matmul_stream {
         const uint32_t first = ((EVEN ? 0 : gpuos_warp()) + (from + i) * GPUOS_WARPS) * PIECE_BYTES;
         if (first >= bytes) break; // the same in all lanes
 #pragma unroll
-        for (int g = 0; g < GROUPS_; g++) multiply_piece(sum[g], f, i, w[g][i]);
+        for (int g = 0; g < GROUPS_; g++)
+          multiply_piece(sum[g][2 * i % SUMS], sum[g][(2 * i + 1) % SUMS], f, i, w[g][i]);
       }
     }
   }
-  GPUOS_DEVICE void multiply_piece(float (&sum)[2][4], const fragment &f, int i, const uint4 &w) {
+  GPUOS_DEVICE void multiply_piece(float (&first)[4], float (&second)[4], const fragment &f, int i,
+                                   const uint4 &w) {
     const uint4 &low = f.low[i], &high = f.high[BOTH_HALVES ? i : 0];
     if constexpr (BOTH_HALVES) {
-      mma(sum[0], {low.x, high.x, low.y, high.y}, w.x, w.y);
-      mma(sum[1], {low.z, high.z, low.w, high.w}, w.z, w.w);
+      mma(first, {low.x, high.x, low.y, high.y}, w.x, w.y);
+      mma(second, {low.z, high.z, low.w, high.w}, w.z, w.w);
     } else {
-      mma(sum[0], {low.x, low.y, low.z, low.w}, w.x, w.y);
-      mma(sum[1], {low.x, low.y, low.z, low.w}, w.z, w.w);
+      mma(first, {low.x, low.y, low.z, low.w}, w.x, w.y);
+      mma(second, {low.x, low.y, low.z, low.w}, w.z, w.w);
     }
   }
 
@@ -336,7 +344,7 @@ template <class U> struct gpuos_matmul_stream {
   // The products of equal segments, over all segments, to this warp's place: of COUNT_ groups from row
   // `first` of W number c, of which there are `rows`.
   template <int COUNT_>
-  GPUOS_DEVICE void keep(const float (&sum)[COUNT_][2][4], float *to,
+  GPUOS_DEVICE void keep(const float (&sum)[COUNT_][SUMS][4], float *to,
                          int c, uint32_t first, uint32_t rows) {
     const uint32_t g = gpuos_lane() / 4, q = gpuos_lane() % 4;
 #pragma unroll
@@ -345,9 +353,13 @@ template <class U> struct gpuos_matmul_stream {
       float even[COUNT_], odd[COUNT_], value[COUNT_];
 #pragma unroll
       for (int i = 0; i < COUNT_; i++) {
-        const int other = BOTH_HALVES ? 2 * half : 2;
-        even[i] = sum[i][0][2 * half] + sum[i][1][other];
-        odd[i] = sum[i][0][2 * half + 1] + sum[i][1][other + 1];
+        const int at = 2 * half, other = BOTH_HALVES ? at : 2;
+        even[i] = sum[i][0][at] + sum[i][1][other];
+        odd[i] = sum[i][0][at + 1] + sum[i][1][other + 1];
+        if constexpr (SUMS == 4) {
+          even[i] += sum[i][2][at] + sum[i][3][other];
+          odd[i] += sum[i][2][at + 1] + sum[i][3][other + 1];
+        }
         value[i] = (g % SEGS == 2 * q % SEGS ? even[i] : 0.0f) +
                    (g % SEGS == (2 * q + 1) % SEGS ? odd[i] : 0.0f);
       }
@@ -389,13 +401,13 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll 1
       for (uint32_t group = 0; group < GROUPS; group += AT_ONCE) {
         if (first + group * ROWS >= n) break;
-        float sum[AT_ONCE][2][4] = {};
+        float sum[AT_ONCE][SUMS][4] = {};
         add(sum, f, p, ws + group * (ROWS * PITCH), 0, ROW_BYTES);
         if (group + AT_ONCE >= GROUPS || first + (group + AT_ONCE) * ROWS >= n) gpuos_leave_stream(r);
         keep(sum, to, c, first + group * ROWS, n);
       }
     } else {
-      float sum[1][2][4] = {};
+      float sum[1][SUMS][4] = {};
 #pragma unroll 1
       for (uint32_t part = 0; part < PARTS; part++) {
         if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
@@ -427,6 +439,7 @@ template <class U> struct gpuos_matmul_stream {
     const place p = find_place(ctx);
     gpuos_reader r = gpuos_read_stream(ctx);
     fragment f = {};
+    if (STAYS) load_fragment(f, p, 0);
     do {
       gpuos_begin_tile(ctx);
       if (!run_tile(ctx, r, p, f)) return gpuos_give_up_stream(ctx, turn);

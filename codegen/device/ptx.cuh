@@ -309,14 +309,6 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
                : "memory");
   return v;
 }
-// The same if `wanted`. What is not, stays as it was: with nothing there ptxas would keep the registers
-// from the start of the kernel on.
-GPUOS_DEVICE void ld_shared_v4_if(bool wanted, uint4 &v, uint32_t at) {
-  asm volatile("{.reg .pred p; setp.ne.u32 p, %5, 0; @p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];}"
-               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-               : "r"(at), "r"((uint32_t)wanted)
-               : "memory");
-}
 
 // Through L1: for strided reads, which come back for the rest of the line. Still coherent, because
 // the acquire that the tile began with emptied this SM's L1.

@@ -39,16 +39,27 @@ template <class U> struct gpuos_rotate {
     return d < PAIRS ? d + PAIRS : d - PAIRS;
   }
 
-  // Elements d.. of the vector at `from`, rotated.
+  // Elements d.. of the vector at `from` and their partners, on their way.
+  template <class X> struct pairs {
+    gpuos_words<X::DTYPE, RUN> own, other;
+    __device__ __forceinline__ void load(uint64_t from, uint64_t stride, uint32_t d) {
+      own.load(from + d * stride * X::BYTES);
+      other.load(from + partners(d) * stride * X::BYTES);
+    }
+    __device__ __forceinline__ void rotate(const angles &a, float *out) const {
+      float mine[RUN], partner[RUN];
+      own.widen(mine);
+      other.widen(partner);
+#pragma unroll
+      for (int i = 0; i < RUN; i++)
+        out[i] = mine[i] * a.cosine[i] + partner[U::NEIGHBOURS && RUN > 1 ? i ^ 1 : i] * a.sine[i];
+    }
+  };
+  // The same at once.
   template <class X>
   GPUOS_DEVICE void load(uint64_t from, uint64_t stride, const angles &a, uint32_t d, float *out) {
-    float own[RUN], other[RUN];
-    gpuos_load<X::DTYPE, RUN>(from + d * stride * X::BYTES, own);
-    gpuos_load<X::DTYPE, RUN>(from + partners(d) * stride * X::BYTES, other);
-#pragma unroll
-    for (int i = 0; i < RUN; i++) {
-      const float partner = other[U::NEIGHBOURS && RUN > 1 ? i ^ 1 : i];
-      out[i] = own[i] * a.cosine[i] + partner * a.sine[i];
-    }
+    pairs<X> p;
+    p.load(from, stride, d);
+    p.rotate(a, out);
   }
 };

@@ -319,10 +319,11 @@ GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead,
       open = gpuos_pop_ahead(cta, ahead, out);
       if (!open) continue;
       const gpuos_op_numbers &numbers = PROGRAM::numbers(out.tile.op);
-      if (out.number >= numbers.first) crowd = {true, turn, out.step, numbers.end};
+      const bool crowds = out.number >= numbers.first;
       const bool far = out.number + gpuos_caution(cta) < numbers.first;
-      while (far && may & GPUOS_MAY_DRAW && (int)ahead.held < GPUOS_AHEAD)
-        gpuos_push_ahead(cta, ahead);
+      const uint32_t hold = crowds || GPUOS_AHEAD == 0 ? 0 : far ? (uint32_t)GPUOS_AHEAD : 1;
+      if (crowds) crowd = {true, turn, out.step, numbers.end};
+      while (may & GPUOS_MAY_DRAW && ahead.held < hold) gpuos_push_ahead(cta, ahead);
       return true;
     }
     if (GPUOS_AHEAD && gpuos_crowded(cta, crowd, turn)) continue;

@@ -173,9 +173,6 @@ GPUOS_DEVICE void st_global_v4(uint64_t at, uint4 v) { memcpy((void *)at, &v, si
 GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
 }
-GPUOS_DEVICE void ld_shared_v4_if(bool wanted, uint4 &v, uint32_t at) {
-  if (wanted) v = ld_shared_v4(at);
-}
 
 GPUOS_DEVICE void prefetch_global_l2(const void *at) { (void)*(const volatile char *)at; }
 
