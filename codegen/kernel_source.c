@@ -170,13 +170,31 @@ static void add_run(gos_text_t *text, const source_t *source) {
                is_stream, "gpuos_run_stream<", ">(ctx, turn)", "turn + 1");
 }
 
-// Of every operator, the number of its instantiation, and the tickets of the next operator of which an
-// SM should not hold several tiles (device/schedule.cuh): its own, if it is one.
+// The tickets of an operator whose tiles follow from each other; none, if they do not.
+typedef struct run {
+  uint32_t from, count;
+} run_t;
+
+static run_t find_run(const gpuos_tile_t *tiles, uint32_t count, uint32_t from) {
+  const gpuos_tile_t *first = &tiles[from];
+  uint32_t length = 0;
+  for (; from + length < count && tiles[from + length].op == first->op; length++) {
+    const gpuos_tile_t *tile = first + length;
+    if (tile->index != length || tile->wait_list != first->wait_list ||
+        tile->signal != first->signal)
+      return (run_t){0, 0};
+  }
+  return (run_t){from, length};
+}
+
+// Of every operator what device/unit.cuh calls its numbers. The crowd of one that streams is the next
+// operator after it that does not.
 static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   size_t count = source->plan->ops.count;
   uint32_t *units = gos_alloc(source->arena, count * sizeof *units);
   uint32_t *first = gos_alloc(source->arena, count * sizeof *first);
   uint32_t *end = gos_alloc(source->arena, count * sizeof *end);
+  run_t *runs = gos_alloc(source->arena, count * sizeof *runs);
   const gpuos_tile_t *tiles = GPUOS_SECTION(table, gpuos_tile_t, tiles);
   for (uint32_t i = 0; i < source->instances.count; i++)
     for (size_t k = 0; k < source->instances.at[i].ops.count; k++)
@@ -189,10 +207,12 @@ static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos
     if (!streams) crowd_first = t;
     last_op = op;
     first[op] = crowd_first, end[op] = crowd_end;
+    if (t == 0 || tiles[t - 1].op != op) runs[op] = find_run(tiles, table->tiles.count, t);
   }
   gos_text_add(text, "\n__constant__ const gpuos_op_numbers gpuos_numbers[] = {");
   for (size_t i = 0; i < count; i++)
-    gos_text_add(text, "%s{%u, %uu, %uu},", i % 4 ? " " : "\n    ", units[i], first[i], end[i]);
+    gos_text_add(text, "%s{%u, %uu, %uu, %u, %u},", i % 3 ? " " : "\n    ", units[i], first[i],
+                 end[i], runs[i].from, runs[i].count);
   gos_text_add(text, "\n};\n");
 }
 

@@ -166,8 +166,8 @@ GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
     return cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next) : gpuos_follow(cta, s, next);
 }
 
-template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s) {
-  gpuos_next next = {};
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
   if constexpr (GPUOS_CTAS == 2) {
     bool wanted = true;
     if (gpuos_lane0()) gpuos_signal_stored(cta, s.signalled); // once a tile: cta.done is short
@@ -187,7 +187,9 @@ template <class PROGRAM> GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, g
 template <class PROGRAM> GPUOS_DEVICE void gpuos_scheduler_loop(gpuos_cta &cta) {
   gpuos_scheduler s = {};
   s.met = ~0ull;
-  while (gpuos_schedule_tile<PROGRAM>(cta, s)) {
+  gpuos_next next = {};
+  next.mine.tile.op = s.ahead.tile.op = GPUOS_NONE; // there was none before
+  while (gpuos_schedule_tile<PROGRAM>(cta, s, next)) {
   }
   if (!gpuos_lane0()) return;
   if (ld_relaxed_shared(&cta.stop)) __nanosleep(100000);

@@ -35,6 +35,18 @@ constexpr uint32_t gpuos_stream_smem(uint32_t unit_bytes, uint32_t sum_bytes) {
 
 // ---- the loader: one thread ---------------------------------------------------------------------
 
+// The ring is full and the workers have not begun with it, since they wait for something else: then memory
+// would rest. Not while data is what is short, where it would only cost (an eighth of the bandwidth on an
+// H200, tests/bench/ring.cu): two stages have landed that nobody has left.
+GPUOS_DEVICE bool gpuos_ring_rests(gpuos_loader &loader) {
+  gpuos_cta &cta = *loader.cta;
+  gpuos_stream_at at = loader.stream; // the oldest, and the one after it: their last filling
+  if (mbarrier_test_wait_parity(&cta.stream_empty[at.stage], at.parity ^ 1)) return false;
+  const bool full = mbarrier_test_wait_parity(&cta.stream_full[at.stage], at.parity ^ 1);
+  at.next(cta.layout.stage_count);
+  return full && mbarrier_test_wait_parity(&cta.stream_full[at.stage], at.parity ^ 1);
+}
+
 // The next stage is empty, its mbarrier told what is to come. False: stop.
 GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint32_t &out_full,
                                      uint32_t &out_to) {

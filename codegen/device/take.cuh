@@ -189,26 +189,22 @@ GPUOS_DEVICE bool gpuos_draw_ticket(const gpuos_cta &cta, bool &open, gpuos_take
   return true;
 }
 
-// Tickets drawn before they are needed, by a CTA that is no cluster's: their way to the L2 and back, and
-// then that of their tiles, takes as long as a tile runs. Nothing here waits for what it has just asked
-// for: a ticket is looked at one tile later, its tile another one later.
+// Tickets drawn before they are needed, by a CTA that is no cluster's: their way to the L2 and back takes
+// as long as a tile runs. So nothing here waits for what it has just asked for. In lane 0 only, but for what
+// is known of the first.
 struct gpuos_ahead {
-  uint64_t first, second, third; // the latter two in lane 0 only
-  gpuos_tile_t tile;             // of the first, unless that lies beyond the step
-  uint32_t held;                 // 0 to GPUOS_AHEAD of the three
+  uint64_t first, second, third;
+  uint32_t held; // 0 to GPUOS_AHEAD of the three
+  bool known;    // the first's number has been looked at, by all lanes:
+  uint32_t number, step;
+  gpuos_tile_t tile; // unless it lies beyond the step
 };
-
-GPUOS_DEVICE void gpuos_first_ahead(const gpuos_cta &cta, gpuos_ahead &ahead, uint64_t ticket) {
-  ahead.first = __shfl_sync(0xffffffffu, ticket, 0);
-  const uint32_t number = (uint32_t)ahead.first;
-  if (number < cta.tile_count) ahead.tile = gpuos_tile_at(cta, number);
-}
 
 GPUOS_DEVICE void gpuos_push_ahead(const gpuos_cta &cta, gpuos_ahead &ahead) {
   uint64_t ticket = 0;
   if (gpuos_lane0()) ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
   if (ahead.held == 0)
-    gpuos_first_ahead(cta, ahead, ticket);
+    ahead.first = ticket;
   else if (ahead.held == 1)
     ahead.second = ticket;
   else
@@ -216,11 +212,26 @@ GPUOS_DEVICE void gpuos_push_ahead(const gpuos_cta &cta, gpuos_ahead &ahead) {
   ahead.held++;
 }
 
-// False: it was beyond its step, which has no more.
+// Looks at the first. Its tile need not be read where it follows from `last`, some tile before it, if there
+// is one.
+template <class PROGRAM>
+GPUOS_DEVICE void gpuos_know_ahead(const gpuos_cta &cta, gpuos_ahead &ahead,
+                                   const gpuos_tile_t &last) {
+  gpuos_op_numbers numbers = {0, 0, 0, 0, 0};
+  if (last.op != GPUOS_NONE) numbers = PROGRAM::numbers(last.op);
+  const uint64_t ticket = __shfl_sync(0xffffffffu, ahead.first, 0);
+  ahead.known = true, ahead.number = (uint32_t)ticket, ahead.step = (uint32_t)(ticket >> 32);
+  if (ahead.number - numbers.from < numbers.count)
+    ahead.tile = {last.op, ahead.number - numbers.from, last.wait_list, last.signal};
+  else if (ahead.number < cta.tile_count)
+    ahead.tile = gpuos_tile_at(cta, ahead.number);
+}
+
+// The first one, which is known. False: it was beyond its step, which has no more.
 GPUOS_DEVICE bool gpuos_pop_ahead(const gpuos_cta &cta, gpuos_ahead &ahead, gpuos_taken &out) {
-  out = {(uint32_t)ahead.first, (uint32_t)(ahead.first >> 32), 0, 0, ahead.tile};
-  if (--ahead.held) gpuos_first_ahead(cta, ahead, ahead.second);
-  ahead.second = ahead.third;
+  out = {ahead.number, ahead.step, 0, 0, ahead.tile};
+  ahead.first = ahead.second, ahead.second = ahead.third;
+  ahead.held--, ahead.known = false;
   return out.number < cta.tile_count;
 }
 
@@ -307,7 +318,8 @@ GPUOS_DEVICE uint32_t gpuos_caution(const gpuos_cta &cta) {
   return (GPUOS_AHEAD + 1) * cta.args.sm_count;
 }
 
-// A tile for a CTA by itself, all lanes. What it has drawn it runs, also when its SM is no longer lent.
+// A tile for a CTA by itself, all lanes; `out`: the one before. What it has drawn it runs, also when its SM
+// is no longer lent.
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead, gpuos_crowd &crowd,
                                  uint32_t turn, gpuos_taken &out) {
@@ -316,9 +328,11 @@ GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead,
     const uint32_t may = gpuos_ask(cta);
     if (may & GPUOS_MAY_LEAVE) return false;
     if (ahead.held) {
+      if (!ahead.known) gpuos_know_ahead<PROGRAM>(cta, ahead, out.tile);
       open = gpuos_pop_ahead(cta, ahead, out);
       if (!open) continue;
       const gpuos_op_numbers &numbers = PROGRAM::numbers(out.tile.op);
+      if (ahead.held > 1) gpuos_know_ahead<PROGRAM>(cta, ahead, out.tile);
       const bool crowds = out.number >= numbers.first;
       const bool far = out.number + gpuos_caution(cta) < numbers.first;
       const uint32_t hold = crowds || GPUOS_AHEAD == 0 ? 0 : far ? (uint32_t)GPUOS_AHEAD : 1;

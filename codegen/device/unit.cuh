@@ -54,10 +54,11 @@ struct gpuos_slot {
   gpuos_place places[GPUOS_MAX_OPERANDS];
 };
 
-// What code generation knows of an operator: the unit that runs it; and for the scheduler's run_ahead the
-// tickets of the next operator that should not crowd an SM, from `first` to before `end`.
+// What code generation knows of an operator, for the scheduler: the unit that runs it; the tickets of the
+// next operator that should not crowd an SM, from `first` to before `end`; and if its tiles follow each other
+// and have the same waits and signal, its `count` tickets from `from` on.
 struct gpuos_op_numbers {
-  uint32_t unit, first, end;
+  uint32_t unit, first, end, from, count;
 };
 
 // What is to be signalled for a tile.
