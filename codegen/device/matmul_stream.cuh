@@ -72,15 +72,8 @@ template <class U> struct gpuos_matmul_stream {
     const uint64_t skip = (uint64_t)slot.box.lo[2] * ROW_BYTES;
     const uint64_t w[2] = {slot.places[w0::PLACE].address + skip,
                            COUNT == 2 ? slot.places[second_place()].address + skip : 0};
-    bool ahead = false; // the rest of the tile is on its way into L2
     for (uint32_t first = 0; first < n; first += STAGE_ROWS) {
       const uint32_t rows = min(n - first, (uint32_t)STAGE_ROWS);
-      if (!ahead && gpuos_ring_rests(loader)) {
-        ahead = true;
-        for (int c = 0; c < COUNT; c++)
-          cp_async_bulk_prefetch_l2(w[c] + (uint64_t)first * ROW_BYTES, (n - first) * ROW_BYTES,
-                                    createpolicy_evict_first());
-      }
 #pragma unroll
       for (int c = 0; c < COUNT; c++)
 #pragma unroll 1

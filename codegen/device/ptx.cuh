@@ -330,10 +330,6 @@ GPUOS_DEVICE uint32_t ld_global_u8(const void *at) {
   return value;
 }
 
-GPUOS_DEVICE void prefetch_global_l2(const void *at) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-}
-
 // ---- copies to shared memory --------------------------------------------------------------------
 
 // 16 bytes, of which the first `bytes` are read and the others become zero.
@@ -364,13 +360,6 @@ template <int PENDING> GPUOS_DEVICE void cp_async_wait_group() {
 }
 
 // ---- bulk copies (sm_90) ------------------------------------------------------------------------
-
-// Contiguous bytes on their way into L2; a multiple of 16, from an aligned address.
-GPUOS_DEVICE void cp_async_bulk_prefetch_l2(uint64_t from, uint32_t bytes, uint64_t policy) {
-  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from),
-               "r"(bytes), "l"(policy)
-               : "memory");
-}
 
 // Contiguous bytes into shared memory, which the mbarrier counts; L2 treats the lines as the policy
 // says.

@@ -35,18 +35,6 @@ constexpr uint32_t gpuos_stream_smem(uint32_t unit_bytes, uint32_t sum_bytes) {
 
 // ---- the loader: one thread ---------------------------------------------------------------------
 
-// The ring is full and the workers have not begun with it, since they wait for something else: then memory
-// would rest. Not while data is what is short, where it would only cost (an eighth of the bandwidth on an
-// H200, tests/bench/ring.cu): two stages have landed that nobody has left.
-GPUOS_DEVICE bool gpuos_ring_rests(gpuos_loader &loader) {
-  gpuos_cta &cta = *loader.cta;
-  gpuos_stream_at at = loader.stream; // the oldest, and the one after it: their last filling
-  if (mbarrier_test_wait_parity(&cta.stream_empty[at.stage], at.parity ^ 1)) return false;
-  const bool full = mbarrier_test_wait_parity(&cta.stream_full[at.stage], at.parity ^ 1);
-  at.next(cta.layout.stage_count);
-  return full && mbarrier_test_wait_parity(&cta.stream_full[at.stage], at.parity ^ 1);
-}
-
 // The next stage is empty, its mbarrier told what is to come. False: stop.
 GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint32_t &out_full,
                                      uint32_t &out_to) {
@@ -190,7 +178,7 @@ GPUOS_DEVICE uint32_t gpuos_give_up_stream(const gpuos_ctx &ctx, uint32_t turn) 
 // How far it is: mbarriers are waited for at the parity of the slot's use.
 struct gpuos_storer {
   uint32_t turn;     // slots seen
-  uint32_t unsaid;   // tiles stored whose counter has not been told
+  uint32_t unsaid;   // lane 0: tiles stored whose counter has not been told
   uint32_t sum_uses; // bit s: parity of the next sums in slot s
 };
 
@@ -224,25 +212,25 @@ GPUOS_DEVICE bool gpuos_another_follows(gpuos_cta &cta, const gpuos_slot &slot, 
          after.step == slot.step;
 }
 
-// One tile's results, all lanes. False: stop.
+// One tile's results, all lanes. False: stop. The slot is free before others are told: a fence and the way to
+// the L2 and back take longer than a tile, and with the next tiles here they are for several at once.
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_store_tile(gpuos_cta &cta, char *smem, gpuos_storer &s) {
   const uint32_t at = s.turn % GPUOS_SLOTS;
   const gpuos_ctx ctx = {&cta, &cta.slots[at], smem};
-  if (PROGRAM::bulk(ctx.slot->unit)) {
-    if (!PROGRAM::store(ctx, s.sum_uses >> at & 1, ctx.slot->unit)) return false;
-    s.sum_uses ^= 1u << at;
-    s.unsaid++;
-    __syncwarp();
-    bool follows = false;
-    if (gpuos_lane0()) follows = gpuos_another_follows(cta, *ctx.slot, s.turn);
-    if (!__shfl_sync(0xffffffffu, (int)follows, 0)) {
-      if (gpuos_lane0()) gpuos_signal(cta, {ctx.slot->tile.signal, ctx.slot->step}, s.unsaid);
-      s.unsaid = 0;
-    }
+  const bool streams = PROGRAM::bulk(ctx.slot->unit);
+  const gpuos_done done = {ctx.slot->tile.signal, ctx.slot->step};
+  if (streams && !PROGRAM::store(ctx, s.sum_uses >> at & 1, ctx.slot->unit)) return false;
+  __syncwarp();
+  if (gpuos_lane0()) {
+    if (streams) s.unsaid++;
+    const bool wait = s.unsaid == 0 || gpuos_another_follows(cta, *ctx.slot, s.turn);
+    mbarrier_arrive(&cta.slot_empty[at]);
+    if (!wait) gpuos_signal(cta, done, s.unsaid);
+    if (!wait) s.unsaid = 0;
   }
   __syncwarp();
-  if (gpuos_lane0()) mbarrier_arrive(&cta.slot_empty[at]);
+  if (streams) s.sum_uses ^= 1u << at;
   s.turn++;
   return true;
 }

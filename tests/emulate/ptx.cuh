@@ -174,12 +174,6 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
 }
 
-GPUOS_DEVICE void cp_async_bulk_prefetch_l2(uint64_t from, uint32_t bytes, uint64_t) {
-  if (from % 16 || bytes % 16) emulated_fail("a prefetch that is not aligned");
-  (void)*(const volatile char *)from, (void)*(const volatile char *)(from + bytes - 1);
-}
-GPUOS_DEVICE void prefetch_global_l2(const void *at) { (void)*(const volatile char *)at; }
-
 // ---- copies to shared memory --------------------------------------------------------------------
 
 GPUOS_DEVICE void emulated_land(const emulated_copy &copy) {
