@@ -227,6 +227,11 @@ GPUOS_DEVICE void st_async_v4(uint32_t to, uint4 v, uint32_t barrier) {
                : "memory");
 }
 
+GPUOS_DEVICE uint32_t mov_laneid() {
+  uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
 GPUOS_DEVICE uint32_t mov_smid() {
   uint32_t smid;
   asm("mov.u32 %0, %%smid;" : "=r"(smid));

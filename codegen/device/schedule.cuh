@@ -39,7 +39,7 @@ struct gpuos_scheduler {
 GPUOS_DEVICE bool gpuos_wait_scheduler(gpuos_cta &cta, gpuos_scheduler &s, uint64_t *barrier,
                                        uint32_t parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
-    gpuos_signal_stored(cta, s.signalled);
+    if constexpr (GPUOS_CTAS == 2) gpuos_signal_stored(cta, s.signalled);
     if (ld_relaxed_shared(&cta.stop)) return false;
   }
   return true;

@@ -190,26 +190,37 @@ GPUOS_DEVICE bool gpuos_draw_ticket(const gpuos_cta &cta, bool &open, gpuos_take
 }
 
 // Tickets drawn before they are needed, by a CTA that is no cluster's: their way to the L2 and back takes
-// as long as a tile runs. So nothing here waits for what it has just asked for. In lane 0 only, but for what
-// is known of the first.
+// as long as a tile runs. So nothing here waits for what it has just asked for, nor moves it from register
+// to register, which would be to wait for it.
 struct gpuos_ahead {
-  uint64_t first, second, third;
-  uint32_t held; // 0 to GPUOS_AHEAD of the three
-  bool known;    // the first's number has been looked at, by all lanes:
+  uint64_t ticket0, ticket1, ticket2; // in lane 0
+  uint32_t first, held;               // which of them is the next; 0 to GPUOS_AHEAD from it on
+  bool known;                         // the first's number has been looked at, by all lanes:
   uint32_t number, step;
   gpuos_tile_t tile; // unless it lies beyond the step
 };
+enum { GPUOS_TICKETS = 3 };
 
+// Lane 0. To ptxas the address differs from lane to lane: if it were the same, it would add over the lanes
+// first and shuffle the result back, and so wait for it as soon as it has asked.
+GPUOS_DEVICE uint64_t gpuos_draw(const gpuos_cta &cta) {
+  return atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket + mov_laneid(), 1);
+}
 GPUOS_DEVICE void gpuos_push_ahead(const gpuos_cta &cta, gpuos_ahead &ahead) {
-  uint64_t ticket = 0;
-  if (gpuos_lane0()) ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
-  if (ahead.held == 0)
-    ahead.first = ticket;
-  else if (ahead.held == 1)
-    ahead.second = ticket;
+  const uint32_t at = (ahead.first + ahead.held++) % GPUOS_TICKETS;
+  if (!gpuos_lane0()) return;
+  if (at == 0)
+    ahead.ticket0 = gpuos_draw(cta);
+  else if (at == 1)
+    ahead.ticket1 = gpuos_draw(cta);
   else
-    ahead.third = ticket;
-  ahead.held++;
+    ahead.ticket2 = gpuos_draw(cta);
+}
+// In all lanes.
+GPUOS_DEVICE uint64_t gpuos_first_ahead(const gpuos_ahead &ahead) {
+  if (ahead.first == 0) return __shfl_sync(0xffffffffu, ahead.ticket0, 0);
+  if (ahead.first == 1) return __shfl_sync(0xffffffffu, ahead.ticket1, 0);
+  return __shfl_sync(0xffffffffu, ahead.ticket2, 0);
 }
 
 // Looks at the first. Its tile need not be read where it follows from `last`, some tile before it, if there
@@ -219,7 +230,7 @@ GPUOS_DEVICE void gpuos_know_ahead(const gpuos_cta &cta, gpuos_ahead &ahead,
                                    const gpuos_tile_t &last) {
   gpuos_op_numbers numbers = {0, 0, 0, 0, 0};
   if (last.op != GPUOS_NONE) numbers = PROGRAM::numbers(last.op);
-  const uint64_t ticket = __shfl_sync(0xffffffffu, ahead.first, 0);
+  const uint64_t ticket = gpuos_first_ahead(ahead);
   ahead.known = true, ahead.number = (uint32_t)ticket, ahead.step = (uint32_t)(ticket >> 32);
   if (ahead.number - numbers.from < numbers.count)
     ahead.tile = {last.op, ahead.number - numbers.from, last.wait_list, last.signal};
@@ -230,7 +241,7 @@ GPUOS_DEVICE void gpuos_know_ahead(const gpuos_cta &cta, gpuos_ahead &ahead,
 // The first one, which is known. False: it was beyond its step, which has no more.
 GPUOS_DEVICE bool gpuos_pop_ahead(const gpuos_cta &cta, gpuos_ahead &ahead, gpuos_taken &out) {
   out = {ahead.number, ahead.step, 0, 0, ahead.tile};
-  ahead.first = ahead.second, ahead.second = ahead.third;
+  ahead.first = (ahead.first + 1) % GPUOS_TICKETS;
   ahead.held--, ahead.known = false;
   return out.number < cta.tile_count;
 }

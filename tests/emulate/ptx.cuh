@@ -82,6 +82,7 @@ GPUOS_DEVICE uint64_t mov_globaltimer() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) / EMULATED_SLOWNESS;
 }
+GPUOS_DEVICE uint32_t mov_laneid() { return threadIdx.x % 32; }
 GPUOS_DEVICE uint32_t mov_smid() { return blockIdx.x; }
 
 template <int ID> GPUOS_DEVICE void barrier_sync(uint32_t threads) {
