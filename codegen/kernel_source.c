@@ -93,10 +93,11 @@ static void add_includes(gos_text_t *text, const source_t *source) {
                source->plan->target->arch_name);
   gos_smem_t smem = gos_plan_smem(source->plan);
   gos_text_add(text,
-               "enum {\n  GPUOS_CTAS = %d, // of a cluster\n  GPUOS_SMEM_LIMIT = %u, // bytes of "
+               "enum {\n  GPUOS_CTAS = %d, // of a cluster\n  GPUOS_STREAMS = %d,\n  "
+               "GPUOS_SMEM_LIMIT = %u, // bytes of "
                "one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
                "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n};\n\n",
-               has(source, is_wgmma) ? 2 : 1, source->plan->target->smem_bytes, smem.kernel_bytes,
+               has(source, is_wgmma) ? 2 : 1, has(source, is_stream), source->plan->target->smem_bytes, smem.kernel_bytes,
                smem.plain_bytes, smem.slots);
   for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
     if (source->instances.at[i].number == 0)

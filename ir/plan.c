@@ -21,8 +21,8 @@ uint64_t gos_op_tiles(const gpuos_op_t *op) {
 gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
   enum { CLUSTER_BYTES = 3072, BYTES = 4608, STREAM_BYTES = 7168, BESIDE_STREAM_BYTES = 64 << 10 };
   gos_smem_t smem = {2, BYTES, plan->target->smem_bytes - BYTES};
+  if (plan->streams) smem = (gos_smem_t){4, STREAM_BYTES, BESIDE_STREAM_BYTES};
   for (size_t i = 0; i < plan->ops.count; i++) {
-    if (plan->ops.at[i].streams) smem = (gos_smem_t){4, STREAM_BYTES, BESIDE_STREAM_BYTES};
     if (gos_op_wgmma_tiled(plan->target, &plan->ops.at[i]))
       return (gos_smem_t){2, CLUSTER_BYTES, plan->target->smem_bytes - CLUSTER_BYTES};
   }

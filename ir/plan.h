@@ -53,6 +53,7 @@ typedef struct gos_plan {
   gos_ir_t *ir;
   const gos_target_t *target;
   uint32_t budget_ns;
+  bool streams;       // the weights of some operator do. tile decides it
   uint32_t workspace; // buffer number: the last one
   uint64_t workspace_bytes;
   GOS_ARRAY(gos_graph_t) graphs;

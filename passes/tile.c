@@ -12,6 +12,8 @@
 enum {
   STEP_BYTES = 128,         // of k; slices end on the device code's steps
   MAX_ACCUMULATORS = 16384, // f32 of one CTA: 64 registers for each of 256 threads
+  // Where weights stream, a CTA has a warp more, and each thread a quarter fewer registers.
+  STREAM_ACCUMULATORS = 8192,
   WGMMA_ROWS = 128,         // of a tile, device/matmul_wgmma.cuh
   WGMMA_ACCUMULATORS = 32768,
   MIN_SPLIT = 64, // positions, of the longest context; below, a combine costs more than it brings
@@ -59,7 +61,9 @@ static double cost_of(const gos_plan_t *plan, const gos_op_t *op) {
 static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
   static const uint32_t rows[] = {16, 32, 64, 128}, cols[] = {16, 32, 64, 128, 256};
   uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
-  uint32_t most = wgmma ? WGMMA_ACCUMULATORS : MAX_ACCUMULATORS;
+  uint32_t most = wgmma           ? WGMMA_ACCUMULATORS
+                  : plan->streams ? STREAM_ACCUMULATORS
+                                  : MAX_ACCUMULATORS;
   gpuos_op_t best = {0};
   double best_cost = 0;
   bool best_fits = false;
@@ -159,12 +163,6 @@ static bool keys_are_there(const gos_plan_t *plan, const gos_op_t *op) {
   return true;
 }
 
-static bool any_streams(const gos_plan_t *plan) {
-  for (size_t i = 0; i < plan->ops.count; i++)
-    if (plan->ops.at[i].streams) return true;
-  return false;
-}
-
 static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
   op->op.tile[0] = op->op.tile[2] = op->op.tile[3] = 1;
   // Rows of a cache may belong to different sequences; without one they share keys.
@@ -254,8 +252,10 @@ static void choose_streams(gos_plan_t *plan) {
   bool wgmma = false;
   for (size_t i = 0; i < plan->ops.count; i++)
     wgmma |= gos_op_wgmma(plan->target, &plan->ops.at[i]);
-  for (size_t i = 0; i < plan->ops.count; i++)
+  for (size_t i = 0; i < plan->ops.count; i++) {
     plan->ops.at[i].streams = !wgmma && gos_op_streams(plan, &plan->ops.at[i]);
+    plan->streams |= plan->ops.at[i].streams;
+  }
 }
 
 bool gos_pass_tile(gos_plan_t *plan) {
@@ -267,7 +267,7 @@ bool gos_pass_tile(gos_plan_t *plan) {
     uint32_t first = (uint32_t)plan->ops.count, end = graph->first_op + graph->op_count;
     for (uint32_t i = graph->first_op; i < end; i++) {
       gos_op_t op = old.ops.at[i], combine;
-      op.early = op.op.kind == GPUOS_ATTENTION && any_streams(&old) && keys_are_there(plan, &op);
+      op.early = op.op.kind == GPUOS_ATTENTION && plan->streams && keys_are_there(plan, &op);
       gos_tile_op(plan, &op);
       uint32_t split = op.op.kind == GPUOS_ATTENTION && gos_op_find(&op, GPUOS_AS_CACHE)
                            ? choose_split(plan, &op)

@@ -5,7 +5,7 @@
 //   workers    run the tiles' units
 //   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
 //   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
-//   store      where CTAs form no clusters: what units whose weights stream have computed (stream.cuh)
+//   store      where there are any: results of units whose weights stream (stream.cuh)
 //
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
 // the loader or in a worker is one in which nothing is loaded or multiplied.
@@ -26,7 +26,7 @@ enum {
   GPUOS_SCHEDULER_WARP,
   GPUOS_WATCH_WARP,
   GPUOS_RELAY_WARP,
-  GPUOS_STORE_WARP, // if there are agents enough
+  GPUOS_STORE_WARP,
   // Of 65,536 registers: the workers' accumulators need more than an even share.
   GPUOS_WORKER_REGISTERS = 216,
   GPUOS_AGENT_REGISTERS = 72,
@@ -191,8 +191,9 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 1);
-    // By itself a CTA's warps say so, the loader, and the store warp.
-    mbarrier_init(&cta.slot_empty[s], GPUOS_CTAS == 1 ? GPUOS_WARPS + 2 : (uint32_t)GPUOS_THREADS);
+    // By itself a CTA's warps say so, the loader, and the store warp if there is one.
+    mbarrier_init(&cta.slot_empty[s],
+                  GPUOS_CTAS == 1 ? GPUOS_WARPS + 1 + GPUOS_STREAMS : (uint32_t)GPUOS_THREADS);
     mbarrier_init(&cta.sums_full[s], GPUOS_WARPS);
   }
   mbarrier_init(&cta.want, 1);
@@ -241,7 +242,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
   if (warp == GPUOS_WATCH_WARP) gpuos_watch(cta);
   const bool relays = blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0();
   if (warp == GPUOS_RELAY_WARP && relays) gpuos_relay(cta);
-  if (warp == GPUOS_STORE_WARP) gpuos_store_loop<PROGRAM>(cta, smem);
+  if constexpr (GPUOS_STREAMS)
+    if (warp == GPUOS_STORE_WARP) gpuos_store_loop<PROGRAM>(cta, smem);
   __syncwarp();
 }
 

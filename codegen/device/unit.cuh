@@ -4,7 +4,8 @@
 // gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on its way through
 // the CTA, and there are several, so that the next ones are fetched while one runs.
 //
-// Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_SMEM_LIMIT, bytes
+// Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_STREAMS, whether the
+// weights of some unit stream, which then has CTAs to itself; GPUOS_SMEM_LIMIT, bytes
 // of one CTA; GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that
 // a unit without a ring may; GPUOS_SLOTS.
 #pragma once
@@ -13,10 +14,10 @@
 enum {
   GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
-  GPUOS_AGENTS = GPUOS_CTAS == 1 ? 160 : 128,
+  GPUOS_AGENTS = GPUOS_STREAMS ? 160 : 128,
   GPUOS_STAGES = 4, // of the ring of the wgmma units: ring.cuh
-  // Of the one that weights stream through, at most: stream.cuh. There is none in a cluster.
-  GPUOS_MOST_STREAM_STAGES = GPUOS_CTAS == 1 ? 6 : 1,
+  // Of the one that weights stream through, at most: stream.cuh.
+  GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
   GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 3 : 0, // tickets drawn before they are needed
 };
