@@ -12,8 +12,8 @@ enum { COLUMNS = 100 }; // of generated text
 
 typedef struct instance {
   const char *kind, *text; // text: the struct's members
-  bool loaded;             // the loader has something to do for it, though it has no ring of its own
-  uint32_t number;         // among those of its kind
+  bool loaded;     // the loader has something to do for it, though it has no ring of its own
+  uint32_t number; // among those of its kind
   GOS_ARRAY(uint32_t) ops;
 } instance_t;
 
@@ -72,11 +72,11 @@ static bool is_wgmma(const instance_t *instance) {
 static bool is_stream(const instance_t *instance) {
   return !strcmp(instance->kind, gos_device_stream.name);
 }
-static bool has_ring(const instance_t *instance) { return is_stream(instance) || is_wgmma(instance); }
-// Attention whose keys stream waits and signals as other units do.
-static bool is_loaded(const instance_t *instance) {
-  return has_ring(instance) || instance->loaded;
+static bool has_ring(const instance_t *instance) {
+  return is_stream(instance) || is_wgmma(instance);
 }
+// Attention whose keys stream waits and signals as other units do.
+static bool is_loaded(const instance_t *instance) { return has_ring(instance) || instance->loaded; }
 static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
 
@@ -97,8 +97,8 @@ static void add_includes(gos_text_t *text, const source_t *source) {
                "GPUOS_SMEM_LIMIT = %u, // bytes of "
                "one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
                "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n};\n\n",
-               has(source, is_wgmma) ? 2 : 1, has(source, is_stream), source->plan->target->smem_bytes, smem.kernel_bytes,
-               smem.plain_bytes, smem.slots);
+               has(source, is_wgmma) ? 2 : 1, has(source, is_stream),
+               source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots);
   for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
     if (source->instances.at[i].number == 0)
       gos_text_add(text, "#include \"%s.cuh\"\n", source->instances.at[i].kind);
@@ -221,12 +221,13 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
   add_op_numbers(text, source, table);
   gos_text_add(text, "\nstruct gpuos_program {\n");
   add_units(text, source);
-  gos_text_add(text, "  GPUOS_DEVICE uint32_t unit(uint32_t op) { return gpuos_numbers[op].unit; }\n"
-                     "  GPUOS_DEVICE const gpuos_op_numbers &numbers(uint32_t op) { return "
-                     "gpuos_numbers[op]; }\n");
+  gos_text_add(text,
+               "  GPUOS_DEVICE uint32_t unit(uint32_t op) { return gpuos_numbers[op].unit; }\n"
+               "  GPUOS_DEVICE const gpuos_op_numbers &numbers(uint32_t op) { return "
+               "gpuos_numbers[op]; }\n");
   add_run(text, source);
-  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)",
-             is_loaded, "", "::load(loader)", "");
+  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)", is_loaded,
+             "", "::load(loader)", "");
   add_switch(text, source,
              "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity, uint32_t unit)",
              is_stream, "", "::store(ctx, parity)", "false");

@@ -14,7 +14,7 @@ enum {
   MAX_ACCUMULATORS = 16384, // f32 of one CTA: 64 registers for each of 256 threads
   // Where weights stream, a CTA has a warp more, and each thread a quarter fewer registers.
   STREAM_ACCUMULATORS = 8192,
-  WGMMA_ROWS = 128,         // of a tile, device/matmul_wgmma.cuh
+  WGMMA_ROWS = 128, // of a tile, device/matmul_wgmma.cuh
   WGMMA_ACCUMULATORS = 32768,
   MIN_SPLIT = 64, // positions, of the longest context; below, a combine costs more than it brings
   // Of weights that stream: enough for a ticket's way to be hidden, but the last tile of an operator
@@ -22,7 +22,7 @@ enum {
   STREAM_BYTES = 128 << 10,
   STREAM_FEW_BYTES = 64 << 10, // of each of few tiles
   STREAM_LEAST_BYTES = 32 << 10,
-  STREAM_TILES = 3, // of an SM, but where they are few
+  STREAM_TILES = 3,     // of an SM, but where they are few
   STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 

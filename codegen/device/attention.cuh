@@ -55,7 +55,7 @@ template <class U> struct gpuos_attention {
     AT_ONCE = QUERIES * SETS, // queries
     // Loaded together, so that enough bytes are in flight.
     KEYS = ELEMENTS * STORE_BYTES <= 16 ? 4 : 2,
-    PITCH = HEAD_DIM + 2,         // weighted sums, maximum, sum of exponentials
+    PITCH = HEAD_DIM + 2, // weighted sums, maximum, sum of exponentials
     SMEM_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
     ENTERS = 1,
     // Keys in memory come through the ring, so many at a time, and their values behind them.
@@ -196,7 +196,8 @@ template <class U> struct gpuos_attention {
             run[i].own.load(from + dim(i) * stride * X::BYTES);
         }
     }
-    __device__ __forceinline__ void widen(const turns &t, bool rotates, float (&out)[ELEMENTS]) const {
+    __device__ __forceinline__ void widen(const turns &t, bool rotates,
+                                          float (&out)[ELEMENTS]) const {
 #pragma unroll
       for (int i = 0; i < PER_LANE; i++) {
         if (rotates)

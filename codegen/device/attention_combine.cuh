@@ -11,8 +11,8 @@ template <class U> struct gpuos_attention_combine {
     HEAD_DIM = U::HEAD_DIM,
     WIDTH = U::GROUP * HEAD_DIM, // of a KV head's result
     PITCH = HEAD_DIM + 2,
-    RUN = WIDTH > GPUOS_THREADS && HEAD_DIM % 2 == 0 ? 2 : 1, // elements of a thread
-    BATCH = 16,                                               // splits that are on their way at once
+    RUN = WIDTH > GPUOS_THREADS &&HEAD_DIM % 2 == 0 ? 2 : 1, // elements of a thread
+    BATCH = 16,                                              // splits that are on their way at once
     SMEM_BYTES = 0,
   };
 
@@ -27,7 +27,8 @@ template <class U> struct gpuos_attention_combine {
   // ---- load -------------------------------------------------------------------------------------
 
   // Of the query whose part of the first split lies at `from`, elements from d on.
-  GPUOS_DEVICE void load(uint64_t from, uint64_t split_bytes, uint32_t splits, uint32_t d, parts &p) {
+  GPUOS_DEVICE void load(uint64_t from, uint64_t split_bytes, uint32_t splits, uint32_t d,
+                         parts &p) {
 #pragma unroll
     for (int b = 0; b < BATCH; b++) {
       float ends[2] = {gpuos_minus_infinity(), 0.0f};

@@ -344,8 +344,8 @@ template <class U> struct gpuos_matmul_stream {
   // The products of equal segments, over all segments, to this warp's place: of COUNT_ groups from row
   // `first` of W number c, of which there are `rows`.
   template <int COUNT_>
-  GPUOS_DEVICE void keep(const float (&sum)[COUNT_][SUMS][4], float *to,
-                         int c, uint32_t first, uint32_t rows) {
+  GPUOS_DEVICE void keep(const float (&sum)[COUNT_][SUMS][4], float *to, int c, uint32_t first,
+                         uint32_t rows) {
     const uint32_t g = gpuos_lane() / 4, q = gpuos_lane() % 4;
 #pragma unroll
     for (int half = 0; half < (BOTH_HALVES ? 2 : 1); half++) {
@@ -403,7 +403,8 @@ template <class U> struct gpuos_matmul_stream {
         if (first + group * ROWS >= n) break;
         float sum[AT_ONCE][SUMS][4] = {};
         add(sum, f, p, ws + group * (ROWS * PITCH), 0, ROW_BYTES);
-        if (group + AT_ONCE >= GROUPS || first + (group + AT_ONCE) * ROWS >= n) gpuos_leave_stream(r);
+        if (group + AT_ONCE >= GROUPS || first + (group + AT_ONCE) * ROWS >= n)
+          gpuos_leave_stream(r);
         keep(sum, to, c, first + group * ROWS, n);
       }
     } else {

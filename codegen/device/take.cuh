@@ -318,7 +318,8 @@ GPUOS_DEVICE uint32_t gpuos_ask(gpuos_cta &cta) {
   uint32_t may = 0;
   if (gpuos_lane0()) {
     gpuos_wait_out_hold(cta);
-    may = gpuos_leaving(cta) * GPUOS_MAY_LEAVE + (ld_relaxed_shared(&cta.lent) != 0) * GPUOS_MAY_DRAW;
+    may =
+        gpuos_leaving(cta) * GPUOS_MAY_LEAVE + (ld_relaxed_shared(&cta.lent) != 0) * GPUOS_MAY_DRAW;
   }
   return __shfl_sync(0xffffffffu, may, 0);
 }
