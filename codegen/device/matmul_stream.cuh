@@ -86,8 +86,7 @@ template <class U> struct gpuos_matmul_stream {
     return 0;
   }
 
-  // In one copy, if rows follow each other there as they do here: a copy takes the unit that makes them
-  // some 40 cycles, however short it is.
+  // In one copy, if rows follow each other there as they do here: few long copies are faster.
   GPUOS_DEVICE bool load_stage(gpuos_loader &loader, uint64_t from, uint32_t rows, uint32_t part) {
     const uint32_t bytes = part_bytes(part);
     const uint64_t policy = createpolicy_evict_first();

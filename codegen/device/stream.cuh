@@ -14,9 +14,8 @@
 #pragma once
 #include "ring.cuh"
 
-// Of a stage. What a warp does once a stage takes as long as 20 KiB take on the fewest SMs that hold the
-// memory's ceiling; and copies of 8 KiB hold it on twice as many SMs as copies of 32 KiB do (measured:
-// tests/bench/ring.cu).
+// Of a stage: what a warp does once a stage is half of its time even so; and copies of 8 KiB hold the memory's
+// ceiling on 72 SMs, those of 32 KiB on 40 (tests/bench/ring.cu, on an H200).
 enum { GPUOS_STREAM_BYTES = 32 * 1024 };
 
 constexpr gpuos_stream_layout gpuos_lay_out(uint32_t unit_bytes, uint32_t sum_bytes) {

@@ -195,11 +195,6 @@ static inline bool __all_sync(uint32_t, bool value) {
 }
 static inline int __any_sync(uint32_t mask, int value) { return !__all_sync(mask, !value); }
 
-static inline uint32_t atomicExch(uint32_t *at, uint32_t value) { // of shared memory
-  const uint32_t old = *at;
-  *at = value;
-  return old;
-}
 static inline uint32_t atomicAdd(uint32_t *at, uint32_t value) { // of shared memory
   const uint32_t old = *at;
   *at += value;
