@@ -212,7 +212,7 @@ static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos
   }
   gos_text_add(text, "\n__constant__ const gpuos_op_numbers gpuos_numbers[] = {");
   for (size_t i = 0; i < count; i++)
-    gos_text_add(text, "%s{%u, %uu, %uu, %u, %u},", i % 3 ? " " : "\n    ", units[i], first[i],
+    gos_text_add(text, "%s{%u, %uu, %uu, %u, %u},", i % 2 ? " " : "\n    ", units[i], first[i],
                  end[i], runs[i].from, runs[i].count);
   gos_text_add(text, "\n};\n");
 }

@@ -441,7 +441,6 @@ template <class U> struct gpuos_matmul_stream {
     fragment f = {};
     if (STAYS) load_fragment(f, p, 0);
     do {
-      gpuos_begin_tile(ctx);
       if (!run_tile(ctx, r, p, f)) return gpuos_give_up_stream(ctx, turn);
       gpuos_hand_sums(ctx);
     } while (gpuos_next_alike(ctx, turn));
@@ -466,15 +465,12 @@ template <class U> struct gpuos_matmul_stream {
     if (i < box.n[2] * M) inputs::template load<1, 2>(ctx, point, in);
   }
 
-  // `parity`: of the slot's sums. False: stop.
+  // What the tile reads is there. `parity`: of the slot's sums. False: stop.
   GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity) {
     const gpuos_box_t &box = ctx.slot->box;
     const uint32_t count = box.n[2] * M;
     others in = {};
-    if (inputs::COUNT > 0) {
-      if (!gpuos_await_begun(ctx, parity)) return false;
-      load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
-    }
+    load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
     if (!gpuos_await_sums(ctx, parity)) return false;
     for (uint32_t i = gpuos_lane(); i < count; i += 32) {
       const uint32_t row = i / M, b = i % M;

@@ -71,14 +71,7 @@ __device__ __noinline__ bool gpuos_await_inputs(gpuos_ctx ctx) {
   return over;
 }
 
-// The tile is begun: what it reads is there.
-GPUOS_DEVICE void gpuos_begin_tile(const gpuos_ctx &ctx) {
-  if (gpuos_thread() != 0) return;
-  gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
-  gpuos_begin_unit(*ctx.cta);
-}
-
-// The same for a tile whose unit loads by itself: not in a pause. False: give it up.
+// A tile whose unit loads by itself: not in a pause. False: give it up.
 GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
   if (!gpuos_yield(ctx)) return false;
   if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 1);
@@ -90,7 +83,8 @@ GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
 GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
   if constexpr (GPUOS_CTAS == 1) {
     if (!gpuos_await_inputs(ctx)) return false;
-    gpuos_begin_tile(ctx);
+    if (gpuos_thread() == 0) gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
+    if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
     if (!gpuos_enter_plain(ctx)) return false;
     if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].op = GPUOS_NONE;
   }
@@ -141,7 +135,6 @@ GPUOS_DEVICE void gpuos_hand_sums(const gpuos_ctx &ctx) {
   const uint32_t at = gpuos_slot_number(ctx);
   __syncwarp();
   if (gpuos_lane0()) mbarrier_arrive(&cta.sums_full[at]);
-  if (gpuos_thread() == 0) gpuos_end_unit(cta, *ctx.slot, 0);
 }
 
 // The tile after it is of the same operator and waits for the same: the way from tile to tile without
@@ -179,16 +172,20 @@ struct gpuos_storer {
   uint32_t turn;     // slots seen
   uint32_t unsaid;   // lane 0: tiles stored whose counter has not been told
   uint32_t sum_uses; // bit s: parity of the next sums in slot s
+  bool follows;      // lane 0: the tile before was one of those
 };
 
-// What the tile reads is there, so its other inputs can be loaded. False: stop.
-GPUOS_DEVICE bool gpuos_await_begun(const gpuos_ctx &ctx, uint32_t parity) {
+// What the tile reads is there, so its other inputs can be loaded; `waited`: it was not when asked first.
+// False: stop.
+GPUOS_DEVICE bool gpuos_await_begun(const gpuos_ctx &ctx, uint32_t parity, bool &waited) {
   gpuos_cta &cta = *ctx.cta;
   const uint64_t mark = gpuos_wait_mark(*ctx.slot);
   const volatile uint64_t *met = &cta.flow[0].met;
   uint64_t *sums = &cta.sums_full[gpuos_slot_number(ctx)];
+  waited = false;
   while (!__any_sync(0xffffffffu, *met == mark || mbarrier_test_wait_parity(sums, parity))) {
     if (__all_sync(0xffffffffu, ld_relaxed_shared(&cta.gone) != 0)) return false;
+    waited = true;
     __nanosleep(100);
   }
   __threadfence_block();
@@ -197,8 +194,40 @@ GPUOS_DEVICE bool gpuos_await_begun(const gpuos_ctx &ctx, uint32_t parity) {
 
 // False: stop.
 GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t parity) {
-  uint64_t *sums = &ctx.cta->sums_full[gpuos_slot_number(ctx)];
-  return gpuos_wait_worker(*ctx.cta, sums, parity);
+  gpuos_cta &cta = *ctx.cta;
+  if (!gpuos_wait_worker(cta, &cta.sums_full[gpuos_slot_number(ctx)], parity)) return false;
+  if (gpuos_lane0() && cta.args.stats) cta.sums_over = gpuos_now(cta);
+  return true;
+}
+
+// Tells the watchdog which tile runs, unless the workers are through with it: they may have something else
+// to tell by now.
+GPUOS_DEVICE void gpuos_say_running(const gpuos_ctx &ctx, uint32_t parity) {
+  gpuos_cta &cta = *ctx.cta;
+  if (gpuos_lane0() && !mbarrier_test_wait_parity(&cta.sums_full[gpuos_slot_number(ctx)], parity))
+    gpuos_report(cta, GPUOS_SM_RUNNING, ctx.slot->number);
+}
+
+// A tile whose weights stream runs from the end of the one before it, or from when its inputs are there,
+// until its sums are.
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_store_stream(const gpuos_ctx &ctx, gpuos_storer &s) {
+  gpuos_cta &cta = *ctx.cta;
+  const uint32_t at = gpuos_slot_number(ctx), parity = s.sum_uses >> at & 1;
+  bool waited;
+  if (!gpuos_await_begun(ctx, parity, waited)) return false;
+  gpuos_say_running(ctx, parity);
+  gpuos_moment start = {0, 0};
+  if (gpuos_lane0() && cta.args.stats)
+    start = s.follows && !waited ? cta.sums_over : gpuos_now(cta);
+  if (!PROGRAM::store(ctx, parity, ctx.slot->unit)) return false;
+  s.sum_uses ^= 1u << at;
+  s.follows = true;
+  if (!gpuos_lane0()) return true;
+  const uint32_t number = gpuos_count_unit(cta, 0);
+  if (cta.args.stats) gpuos_record_unit(cta, *ctx.slot, 0, number, start, cta.sums_over);
+  s.unsaid++;
+  return true;
 }
 
 // The next tile has the same counter and is on its way here: whoever waits for one of them waits for
@@ -217,19 +246,19 @@ template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_store_tile(gpuos_cta &cta, char *smem, gpuos_storer &s) {
   const uint32_t at = s.turn % GPUOS_SLOTS;
   const gpuos_ctx ctx = {&cta, &cta.slots[at], smem};
-  const bool streams = PROGRAM::bulk(ctx.slot->unit);
   const gpuos_done done = {ctx.slot->tile.signal, ctx.slot->step};
-  if (streams && !PROGRAM::store(ctx, s.sum_uses >> at & 1, ctx.slot->unit)) return false;
+  if (!PROGRAM::bulk(ctx.slot->unit))
+    s.follows = false;
+  else if (!gpuos_store_stream<PROGRAM>(ctx, s))
+    return false;
   __syncwarp();
   if (gpuos_lane0()) {
-    if (streams) s.unsaid++;
     const bool wait = s.unsaid == 0 || gpuos_another_follows(cta, *ctx.slot, s.turn);
     mbarrier_arrive(&cta.slot_empty[at]);
     if (!wait) gpuos_signal(cta, done, s.unsaid);
     if (!wait) s.unsaid = 0;
   }
   __syncwarp();
-  if (streams) s.sum_uses ^= 1u << at;
   s.turn++;
   return true;
 }

@@ -324,10 +324,12 @@ GPUOS_DEVICE uint32_t gpuos_ask(gpuos_cta &cta) {
   return __shfl_sync(0xffffffffu, may, 0);
 }
 
-// How many tickets before a crowd's first one an SM begins to draw them one by one: as many as all SMs
-// hold that draw ahead.
-GPUOS_DEVICE uint32_t gpuos_caution(const gpuos_cta &cta) {
-  return (GPUOS_AHEAD + 1) * cta.args.sm_count;
+// How many tickets to draw ahead after tile `number`: as many as are not likely to be a crowd's, when all SMs
+// draw in turn, and one, since it may keep that one; none after a tile of the crowd.
+GPUOS_DEVICE uint32_t gpuos_far_sight(const gpuos_cta &cta, uint32_t number, uint32_t crowd) {
+  if (GPUOS_AHEAD == 0 || number >= crowd) return 0;
+  const uint32_t rounds = (crowd - number) / cta.args.sm_count;
+  return rounds < 1 ? 1 : rounds < GPUOS_AHEAD ? rounds : (uint32_t)GPUOS_AHEAD;
 }
 
 // A tile for a CTA by itself, all lanes; `out`: the one before. What it has drawn it runs, also when its SM
@@ -345,10 +347,8 @@ GPUOS_DEVICE bool gpuos_draw_one(gpuos_cta &cta, bool &open, gpuos_ahead &ahead,
       if (!open) continue;
       const gpuos_op_numbers &numbers = PROGRAM::numbers(out.tile.op);
       if (ahead.held > 1) gpuos_know_ahead<PROGRAM>(cta, ahead, out.tile);
-      const bool crowds = out.number >= numbers.first;
-      const bool far = out.number + gpuos_caution(cta) < numbers.first;
-      const uint32_t hold = crowds || GPUOS_AHEAD == 0 ? 0 : far ? (uint32_t)GPUOS_AHEAD : 1;
-      if (crowds) crowd = {true, turn, out.step, numbers.end};
+      const uint32_t hold = gpuos_far_sight(cta, out.number, numbers.first);
+      if (out.number >= numbers.first) crowd = {true, turn, out.step, numbers.end};
       while (may & GPUOS_MAY_DRAW && ahead.held < hold) gpuos_push_ahead(cta, ahead);
       return true;
     }

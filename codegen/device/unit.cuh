@@ -67,6 +67,11 @@ struct gpuos_done {
   uint32_t counter, step;
 };
 
+// A time, and how long all pauses had lasted by then.
+struct gpuos_moment {
+  uint64_t ns, held_ns;
+};
+
 // A stage of the ring that weights stream through, and the parity of its mbarriers.
 struct gpuos_stream_at {
   uint32_t stage, parity;
@@ -113,7 +118,8 @@ struct gpuos_cta {
   uint64_t loader_held_ns, worker_held_ns; // since when
   uint64_t held_total_ns;                  // in all pauses so far
   uint32_t units_run;
-  uint64_t unit_start_ns, unit_held_ns; // of the unit that runs: held_total_ns when it began
+  gpuos_moment unit_start; // of the unit that runs, if worker 0 ends it
+  gpuos_moment sums_over;  // of a streaming tile, the last one that has them
   // Of the ring: its stages are filled, and used up; of the slots likewise.
   uint64_t full[GPUOS_STAGES], empty[GPUOS_STAGES];
   uint64_t slot_full[GPUOS_SLOTS], slot_empty[GPUOS_SLOTS];
@@ -182,12 +188,13 @@ GPUOS_DEVICE bool gpuos_fault_index(const gpuos_ctx &ctx, gpuos_as_t as, int ind
   return false;
 }
 
-// ---- units, measured: worker 0 ------------------------------------------------------------------
+// ---- units, measured: worker 0, or the store warp for those whose weights stream -----------------
 
+GPUOS_DEVICE gpuos_moment gpuos_now(const gpuos_cta &cta) {
+  return {mov_globaltimer(), cta.held_total_ns};
+}
 GPUOS_DEVICE void gpuos_begin_unit(gpuos_cta &cta) {
-  if (!cta.args.stats) return;
-  cta.unit_start_ns = mov_globaltimer();
-  cta.unit_held_ns = cta.held_total_ns;
+  if (cta.args.stats) cta.unit_start = gpuos_now(cta);
 }
 
 GPUOS_DEVICE void gpuos_add_stats(const gpuos_cta &cta, const gpuos_slot &slot, uint32_t run_ns,
@@ -202,20 +209,37 @@ GPUOS_DEVICE void gpuos_add_stats(const gpuos_cta &cta, const gpuos_slot &slot, 
   red_relaxed_gpu_add(&stats->bins[bin < GPUOS_UNIT_BINS ? bin : GPUOS_UNIT_BINS - 1], 1);
 }
 
-// The watchdog sees that the SM moves on; `slice` is the one that ended.
-GPUOS_DEVICE void gpuos_end_unit(gpuos_cta &cta, const gpuos_slot &slot, uint32_t slice) {
+// The watchdog sees that the SM moves on. The number of the unit, from 1.
+GPUOS_DEVICE uint32_t gpuos_count_unit(gpuos_cta &cta, uint32_t slice) {
   gpuos_sm_t *record = gpuos_record_of(cta);
   st_relaxed_sys(&record->slice, slice + 1);
+  if constexpr (GPUOS_STREAMS) { // two of us may count at once
+    const uint32_t number = atomicAdd(&cta.units_run, 1) + 1;
+    red_relaxed_gpu_max(&record->units_run, number);
+    return number;
+  }
   st_relaxed_sys(&record->units_run, ++cta.units_run);
-  if (!cta.args.stats) return;
-  const uint32_t paused_ns = (uint32_t)(cta.held_total_ns - cta.unit_held_ns);
-  const uint32_t run_ns = (uint32_t)(mov_globaltimer() - cta.unit_start_ns) - paused_ns;
+  return cta.units_run;
+}
+
+GPUOS_DEVICE void gpuos_record_unit(gpuos_cta &cta, const gpuos_slot &slot, uint32_t slice,
+                                    uint32_t number, const gpuos_moment &start,
+                                    const gpuos_moment &end) {
+  const uint32_t paused_ns = (uint32_t)(end.held_ns - start.held_ns);
+  const uint32_t run_ns = (uint32_t)(end.ns - start.ns) - paused_ns;
   gpuos_add_stats(cta, slot, run_ns, paused_ns);
   gpuos_trace_t *trace = (gpuos_trace_t *)cta.args.trace +
                          (uint64_t)blockIdx.x * cta.args.trace_count +
-                         (cta.units_run - 1) % cta.args.trace_count;
-  *trace = {cta.unit_start_ns, run_ns, paused_ns, slot.number, slice, slot.step, 0};
-  st_relaxed_sys(&record->traced, cta.units_run);
+                         (number - 1) % cta.args.trace_count;
+  *trace = {start.ns, run_ns, paused_ns, slot.number, slice, slot.step, 0};
+  red_relaxed_gpu_max(&gpuos_record_of(cta)->traced, number);
+}
+
+// `slice` is the one that ended.
+GPUOS_DEVICE void gpuos_end_unit(gpuos_cta &cta, const gpuos_slot &slot, uint32_t slice) {
+  const uint32_t number = gpuos_count_unit(cta, slice);
+  if (!cta.args.stats) return;
+  gpuos_record_unit(cta, slot, slice, number, cta.unit_start, gpuos_now(cta));
   gpuos_begin_unit(cta);
 }
 
