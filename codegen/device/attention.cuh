@@ -119,11 +119,10 @@ template <class U> struct gpuos_attention {
   }
 
   // Addresses of a key and its value, and elements they move by.
-  template <bool FAULTS = true>
   GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, const range &r, uint32_t key, uint64_t &key_at,
                              uint64_t &value_at) {
     if constexpr (PAGED) {
-      bool inside = slots::template find_key<FAULTS>(ctx, r.sequence, key, r.point[2], key_at);
+      bool inside = slots::find_key(ctx, r.sequence, key, r.point[2], key_at);
       value_at = key_at + slots::value_offset(ctx);
       return inside;
     } else {
@@ -253,14 +252,13 @@ template <class U> struct gpuos_attention {
   };
 
   // Keys first + i * KEY_LANES. False: one is outside.
-  template <bool FAULTS = true>
   GPUOS_DEVICE bool load_keys(const gpuos_ctx &ctx, const range &r, uint32_t first, look &l) {
     bool inside = true;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
       uint64_t key_at = 0, value_at = 0;
       if (first + i * KEY_LANES >= r.to) continue;
-      const bool found = find_key<FAULTS>(ctx, r, first + i * KEY_LANES, key_at, value_at);
+      const bool found = find_key(ctx, r, first + i * KEY_LANES, key_at, value_at);
       if (found) l.keys[i].load(key_at, key_stride(ctx));
       if (found) l.values[i].load(value_at, value_stride(ctx));
       inside &= found;

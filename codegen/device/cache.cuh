@@ -34,14 +34,13 @@ template <class U> struct gpuos_cache {
 
   // Address of the key at a position of a sequence; its value lies value_offset bytes further.
   // False: the page is outside the pool.
-  template <bool FAULTS = true>
   GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, uint32_t sequence, uint32_t position,
                              uint32_t head, uint64_t &key) {
     const int page =
         pages::index(ctx, (uint64_t)sequence * pages::stride(ctx, 2) +
                               (uint64_t)(position / U::PAGE_SIZE) * pages::stride(ctx, 3));
     const uint32_t pool = cache::extent(ctx, 2);
-    if ((uint32_t)page >= pool) return FAULTS && gpuos_fault_index(ctx, GPUOS_AS_PAGES, page, pool);
+    if ((uint32_t)page >= pool) return gpuos_fault_index(ctx, GPUOS_AS_PAGES, page, pool);
     const uint64_t element =
         (uint64_t)head * cache::stride(ctx, 1) + (uint64_t)page * cache::stride(ctx, 2) +
         (uint64_t)(position % U::PAGE_SIZE * U::HEAD_DIM) * cache::stride(ctx, 3);

@@ -157,8 +157,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
   }
 }
 
-// Of any other the units wait for what tiles read.
-// Nothing but the turn stays in a register over the unit's call.
+// Of any other, whose units wait for what tiles read. Nothing but the turn stays in a register over the
+// unit's call.
 template <class PROGRAM>
 __device__ __noinline__ uint32_t gpuos_run_turn(gpuos_ctx ctx, uint32_t turn) {
   const uint32_t unit = ctx.slot->unit;
