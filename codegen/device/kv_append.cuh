@@ -56,6 +56,7 @@ template <class U> struct gpuos_kv_append {
       const uint32_t vector = i / RUNS;
       inside &= append(ctx, vector / heads, lo + vector % heads, i % RUNS * RUN);
     }
+    if constexpr (GPUOS_STREAMS) fence_proxy_async(); // later steps read it by bulk copies
     return inside;
   }
 };

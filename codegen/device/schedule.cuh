@@ -3,7 +3,7 @@
 // The CTAs of a cluster take tiles together: the leader draws for both and tells the other one. Two
 // tiles of one operator in the same columns become a pair, which shares the copies of W.
 #pragma once
-#include "take.cuh"
+#include "ahead.cuh"
 
 GPUOS_DEVICE bool gpuos_agree(bool value) { return __shfl_sync(0xffffffffu, (int)value, 0) != 0; }
 GPUOS_DEVICE gpuos_taken gpuos_agree(gpuos_taken t) {
@@ -31,8 +31,9 @@ struct gpuos_scheduler {
   gpuos_channels channels;
   gpuos_ahead ahead;
   gpuos_crowd crowd;
-  bool open;   // the leader's last ticket was a tile's
-  bool paired; // its last tile was a pair's
+  uint32_t step; // of the last tile
+  bool open;     // the leader's last ticket was a tile's
+  bool paired;   // its last tile was a pair's
 };
 
 // Lane 0. False: the CTA has to stop.
@@ -137,6 +138,13 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   return true;
 }
 
+// What the host and earlier steps wrote is there for all of the CTA: also for what is read before the tile's
+// waits are over, and by bulk copies.
+GPUOS_DEVICE void gpuos_enter_step() {
+  fence_acq_rel_gpu();
+  if constexpr (GPUOS_STREAMS) fence_proxy_async();
+}
+
 // In a cluster's kernel the tile's waits are over then: what others wrote for it is visible to workers
 // and bulk copies. Otherwise the workers wait, and weights stream in meanwhile.
 GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
@@ -149,6 +157,8 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   if (gpuos_lane0()) {
     gpuos_wait_out_hold(cta);                // no tile begins in a pause
     if (slot.slice > 0) fence_acq_rel_gpu(); // the workers read what was put down through L1
+    if (GPUOS_CTAS == 1 && slot.step != s.step) gpuos_enter_step();
+    s.step = slot.step;
     if (GPUOS_CTAS == 2) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
   }
   if (gpuos_lane0()) mbarrier_arrive(&cta.slot_full[at]);
