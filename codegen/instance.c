@@ -262,6 +262,7 @@ static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
   add_product_operands(text, op);
   add_constants(text, "M = %u, K = %u, TILE_N = %u", op->op.extent[1], op->op.extent[3],
                 op->op.tile[2]);
+  add_constants(text, "X_STAMPED = %d, OUT_STAMPED = %d", op->from[0] != GPUOS_NONE, op->stamps);
   add_constants(text, "ROWS = %u, ELEM = %s", gos_stream_rows(op->op.extent[1], op->op.extent[3]),
                 dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
   add_expression(text, op);
@@ -336,6 +337,7 @@ static void add_rope(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_OUT, "out");
   add_constants(text, "HEAD_DIM = %u, NEIGHBOURS = %u, SCALING = %u", gos_row_width(op),
                 op->op.params[1], op->op.params[2]);
+  add_constants(text, "OUT_STAMPED = %d", op->stamps);
 }
 
 static void add_cache(gos_text_t *text, const gos_op_t *op) {
@@ -372,7 +374,7 @@ static void add_attention(gos_text_t *text, const gos_op_t *op) {
   add_cache(text, op);
   add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u, NEIGHBOURS = %u",
                 page_size ? page_size : 1, head_dim, op->op.params[3], op->op.params[6]);
-  add_constants(text, "EARLY = %d", op->early);
+  add_constants(text, "EARLY = %d, STAMPED = %d", op->early, op->from[0] != GPUOS_NONE);
   add_head_run(text, op, head_dim,
                ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }
@@ -381,6 +383,7 @@ static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
   add_operand(text, op, GPUOS_AS_OUT, "out");
   add_constants(text, "HEAD_DIM = %u, GROUP = %u", op->op.params[2], op->op.params[3]);
+  add_constants(text, "OUT_STAMPED = %d", op->stamps);
 }
 
 const gos_device_kind_t gos_device_wgmma = {"matmul_wgmma", add_matmul_wgmma};

@@ -88,6 +88,11 @@ static bool has(const source_t *source, bool (*is)(const instance_t *instance)) 
 
 // ---- the file -----------------------------------------------------------------------------------
 
+// Of the workspace, each of whose elements may have a stamped word twice its size: device/stamp.cuh.
+static uint64_t stamped_bytes(const gos_plan_t *plan) {
+  return plan->stamps ? plan->workspace_bytes : 0;
+}
+
 static void add_includes(gos_text_t *text, const source_t *source) {
   gos_text_add(text, "// Written by gpuosc for %s (%s).\n\n", source->plan->target->name,
                source->plan->target->arch_name);
@@ -96,9 +101,12 @@ static void add_includes(gos_text_t *text, const source_t *source) {
                "enum {\n  GPUOS_CTAS = %d, // of a cluster\n  GPUOS_STREAMS = %d,\n  "
                "GPUOS_SMEM_LIMIT = %u, // bytes of "
                "one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
-               "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n};\n\n",
+               "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n  GPUOS_OPERANDS = %u,\n  GPUOS_OPS = "
+               "%zu,\n  GPUOS_STAMPED_BYTES = %llu,\n};\n\n",
                has(source, is_wgmma) ? 2 : 1, has(source, is_stream),
-               source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots);
+               source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots,
+               smem.operands, source->plan->ops.count,
+               (unsigned long long)stamped_bytes(source->plan));
   for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
     if (source->instances.at[i].number == 0)
       gos_text_add(text, "#include \"%s.cuh\"\n", source->instances.at[i].kind);
@@ -171,50 +179,67 @@ static void add_run(gos_text_t *text, const source_t *source) {
                is_stream, "gpuos_run_stream<", ">(ctx, turn)", "turn + 1");
 }
 
-// The tickets of an operator whose tiles follow from each other; none, if they do not.
-typedef struct run {
-  uint32_t from, count;
-} run_t;
+// As device/unit.cuh has them.
+typedef struct numbers {
+  uint32_t unit, next, crowd, crowd_end, from, count, wait_list, signal;
+} numbers_t;
 
-static run_t find_run(const gpuos_tile_t *tiles, uint32_t count, uint32_t from) {
+// The tickets of the operator whose tiles begin at `from`, if they follow from each other: those whose
+// weights stream are cut along dimension 2 only.
+static void find_run(const gpuos_tile_t *tiles, uint32_t count, uint32_t from, numbers_t *numbers) {
   const gpuos_tile_t *first = &tiles[from];
   uint32_t length = 0;
   for (; from + length < count && tiles[from + length].op == first->op; length++) {
     const gpuos_tile_t *tile = first + length;
     if (tile->index != length || tile->wait_list != first->wait_list ||
         tile->signal != first->signal)
-      return (run_t){0, 0};
+      return;
   }
-  return (run_t){from, length};
+  numbers->from = from, numbers->count = length;
+  numbers->wait_list = first->wait_list, numbers->signal = first->signal;
 }
 
-// Of every operator what device/unit.cuh calls its numbers. The crowd of one that streams is the next
-// operator after it that does not.
-static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
-  size_t count = source->plan->ops.count;
-  uint32_t *units = gos_alloc(source->arena, count * sizeof *units);
-  uint32_t *first = gos_alloc(source->arena, count * sizeof *first);
-  uint32_t *end = gos_alloc(source->arena, count * sizeof *end);
-  run_t *runs = gos_alloc(source->arena, count * sizeof *runs);
+// The operator after it whose records an SM will want soonest: of one that streams the next, of any other,
+// whose tiles few SMs run, the next that streams.
+static uint32_t find_next(const gos_plan_t *plan, uint32_t op) {
+  uint32_t count = (uint32_t)plan->ops.count, next = op + 1;
+  if (!plan->ops.at[op].streams)
+    while (next < count && !plan->ops.at[next].streams) next++;
+  return next < count ? next : op;
+}
+
+// The crowd of an operator that streams is the next one after it that does not.
+static void find_numbers(const source_t *source, const gpuos_table_t *table, numbers_t *numbers) {
   const gpuos_tile_t *tiles = GPUOS_SECTION(table, gpuos_tile_t, tiles);
   for (uint32_t i = 0; i < source->instances.count; i++)
     for (size_t k = 0; k < source->instances.at[i].ops.count; k++)
-      units[source->instances.at[i].ops.at[k]] = i;
-  uint32_t crowd_first = UINT32_MAX, crowd_end = UINT32_MAX, last_op = UINT32_MAX;
+      numbers[source->instances.at[i].ops.at[k]].unit = i;
+  uint32_t crowd = UINT32_MAX, crowd_end = UINT32_MAX, last_op = UINT32_MAX;
   for (uint32_t t = table->tiles.count; t-- > 0;) {
     uint32_t op = tiles[t].op;
     bool streams = source->plan->ops.at[op].streams;
     if (!streams && op != last_op) crowd_end = t + 1;
-    if (!streams) crowd_first = t;
+    if (!streams) crowd = t;
     last_op = op;
-    first[op] = crowd_first, end[op] = crowd_end;
-    if (t == 0 || tiles[t - 1].op != op) runs[op] = find_run(tiles, table->tiles.count, t);
+    numbers[op].crowd = crowd, numbers[op].crowd_end = crowd_end;
+    if (streams && (t == 0 || tiles[t - 1].op != op))
+      find_run(tiles, table->tiles.count, t, &numbers[op]);
   }
-  gos_text_add(text, "\n__constant__ const gpuos_op_numbers gpuos_numbers[] = {");
-  for (size_t i = 0; i < count; i++)
-    gos_text_add(text, "%s{%u, %uu, %uu, %u, %u},", i % 2 ? " " : "\n    ", units[i], first[i],
-                 end[i], runs[i].from, runs[i].count);
-  gos_text_add(text, "\n};\n");
+}
+
+static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
+  size_t count = source->plan->ops.count;
+  numbers_t *numbers = gos_alloc(source->arena, count * sizeof *numbers);
+  find_numbers(source, table, numbers);
+  gos_text_add(text, "\n__constant__ const gpuos_op_numbers gpuos_numbers[] = {\n");
+  for (uint32_t i = 0; i < count; i++) {
+    const numbers_t *n = &numbers[i];
+    const uint32_t *from = source->plan->ops.at[i].from;
+    gos_text_add(text, "    {%u, %u, %uu, %uu, %u, %u, %u, %uu, {%uu, %uu, %uu, %uu}},\n", n->unit,
+                 find_next(source->plan, i), n->crowd, n->crowd_end, n->from, n->count,
+                 n->wait_list, n->signal, from[0], from[1], from[2], from[3]);
+  }
+  gos_text_add(text, "};\n");
 }
 
 static void add_program(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
@@ -229,8 +254,8 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
   add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)", is_loaded,
              "", "::load(loader)", "");
   add_switch(text, source,
-             "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t parity, uint32_t unit)",
-             is_stream, "", "::store(ctx, parity)", "false");
+             "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t turn, uint32_t unit)",
+             is_stream, "", "::store(ctx, turn)", "false");
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
              "false");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
@@ -284,8 +309,9 @@ static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_ta
                "gpuos_table_hash = 0x%016llxull;\n"
                "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_launch = {\n"
                "    GPUOS_THREADS + GPUOS_AGENTS, gpuos_program::SMEM_BYTES, 1, "
-               "GPUOS_CTAS, %u, %u};\n",
-               (unsigned long long)table->hash, count, kept_bytes(source->plan));
+               "GPUOS_CTAS, %u, %u, %llu};\n",
+               (unsigned long long)table->hash, count, kept_bytes(source->plan),
+               4ull * stamped_bytes(source->plan));
   if (count)
     gos_text_add(text,
                  "// operand, its dimensions along and across a run, outer, box\n"

@@ -39,6 +39,7 @@ static bool stage_tile(compilation_t *c) { return gos_pass_tile(&c->plan); }
 static bool stage_footprint(compilation_t *c) { return gos_pass_footprint(&c->plan); }
 static bool stage_bound(compilation_t *c) { return gos_pass_bound(&c->plan); }
 static bool stage_memory(compilation_t *c) { return gos_pass_memory(&c->plan); }
+static bool stage_stamp(compilation_t *c) { return gos_pass_stamp(&c->plan); }
 static bool stage_schedule(compilation_t *c) { return gos_pass_schedule(&c->plan); }
 
 static bool wants_device_code(const compilation_t *c) {
@@ -85,20 +86,21 @@ typedef struct stage {
 } stage_t;
 
 static const stage_t stages[] = {
-    {"model", stage_model, DIALECT},    {"legalize", stage_legalize, DIALECT},
-    {"fuse", stage_fuse, DIALECT},      {"attend", stage_attend, DIALECT},
-    {"lower", stage_lower, PLAN},       {"split", stage_split, PLAN},
-    {"tile", stage_tile, PLAN},         {"footprint", stage_footprint, PLAN},
-    {"bound", stage_bound, PLAN},       {"memory", stage_memory, PLAN},
-    {"schedule", stage_schedule, PLAN}, {"table", stage_table, TEXT},
-    {"check", stage_check, TEXT},       {"codegen", stage_codegen, TEXT},
-    {"nvrtc", stage_nvrtc, TEXT},       {"resources", stage_resources, TEXT},
+    {"model", stage_model, DIALECT},      {"legalize", stage_legalize, DIALECT},
+    {"fuse", stage_fuse, DIALECT},        {"attend", stage_attend, DIALECT},
+    {"lower", stage_lower, PLAN},         {"split", stage_split, PLAN},
+    {"tile", stage_tile, PLAN},           {"footprint", stage_footprint, PLAN},
+    {"bound", stage_bound, PLAN},         {"memory", stage_memory, PLAN},
+    {"stamp", stage_stamp, PLAN},         {"schedule", stage_schedule, PLAN},
+    {"table", stage_table, TEXT},         {"check", stage_check, TEXT},
+    {"codegen", stage_codegen, TEXT},     {"nvrtc", stage_nvrtc, TEXT},
+    {"resources", stage_resources, TEXT},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 
 const char *const gos_stage_names[] = {
-    "model",  "legalize", "fuse",  "attend", "lower",   "split", "tile",      "footprint", "bound",
-    "memory", "schedule", "table", "check",  "codegen", "nvrtc", "resources", NULL};
+    "model",  "legalize", "fuse",     "attend", "lower", "split",   "tile",  "footprint", "bound",
+    "memory", "stamp",    "schedule", "table",  "check", "codegen", "nvrtc", "resources", NULL};
 
 // ---- input --------------------------------------------------------------------------------------
 

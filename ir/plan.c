@@ -15,18 +15,30 @@ uint64_t gos_op_tiles(const gpuos_op_t *op) {
   return tiles;
 }
 
-// Where weights stream, four slots are as many tiles as the ring holds and a few more, so that the
+// Where weights stream, six slots are as many tiles as the ring holds and a few more, so that the
 // scheduler is always ahead; the ring takes most of shared memory. Otherwise who is ahead by more than a
-// tile only keeps it from others.
+// tile only keeps it from others. Bytes as device/unit.cuh has them, which holds itself to them.
 gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
-  enum { CLUSTER_BYTES = 3072, BYTES = 4608, STREAM_BYTES = 7168, BESIDE_STREAM_BYTES = 64 << 10 };
-  gos_smem_t smem = {2, BYTES, plan->target->smem_bytes - BYTES};
-  if (plan->streams) smem = (gos_smem_t){4, STREAM_BYTES, BESIDE_STREAM_BYTES};
+  enum {
+    CLUSTER_BYTES = 3072,
+    BYTES = 1216,
+    SLOT_BYTES = 152,
+    KNOWN_BYTES = 160,
+    OPERAND_BYTES = 56
+  };
+  enum { BESIDE_STREAM_BYTES = 64 << 10 };
+  bool cluster = false;
+  uint32_t most = 1;
   for (size_t i = 0; i < plan->ops.count; i++) {
-    if (gos_op_wgmma_tiled(plan->target, &plan->ops.at[i]))
-      return (gos_smem_t){2, CLUSTER_BYTES, plan->target->smem_bytes - CLUSTER_BYTES};
+    cluster |= gos_op_wgmma_tiled(plan->target, &plan->ops.at[i]);
+    uint32_t count = plan->ops.at[i].op.operand_count;
+    if (count > most) most = count;
   }
-  return smem;
+  uint32_t slots = plan->streams && !cluster ? 6 : 2, known = slots > 2 ? 3 : 2;
+  uint32_t bytes = BYTES + slots * SLOT_BYTES + known * (KNOWN_BYTES + most * OPERAND_BYTES);
+  bytes = cluster ? CLUSTER_BYTES : (bytes + 127) / 128 * 128;
+  uint32_t room = slots > 2 ? BESIDE_STREAM_BYTES : plan->target->smem_bytes - bytes;
+  return (gos_smem_t){slots, most, bytes, room};
 }
 
 static void print_dims(const char *what, const uint32_t *dims, FILE *out) {
@@ -78,6 +90,8 @@ static void print_op(const gos_plan_t *plan, size_t number, FILE *out) {
             gpuos_op_slices(&op->op));
   }
   if (op->op.bound_ns) fprintf(out, " bound=%u ns", op->op.bound_ns);
+  if (op->stamps) fprintf(out, " stamps");
+  if (plan->stamps && op->from[0] != GPUOS_NONE) fprintf(out, " x-stamped-by=%u", op->from[0]);
   fputc('\n', out);
   for (int i = 0; i < op->op.operand_count; i++) print_operand(plan, &op->operands[i], out);
   print_code(op, out);

@@ -27,6 +27,8 @@ typedef struct gos_buffer {
   gos_loc_t at;
 } gos_buffer_t;
 
+enum { GOS_STAMPED = 4 };
+
 typedef struct gos_op {
   gpuos_op_t op; // first_operand, first_code and name are numbered by the table writer
   // offset_bytes counts from the start of the operand's value until memory has run, from its
@@ -36,7 +38,11 @@ typedef struct gos_op {
   const char *name; // "q_proj", for messages and reports
   gos_loc_t at;
   bool streams; // a matmul whose weights stream through the CTA: gos_op_streams. tile decides it
-  bool early;   // attention whose keys in memory are there before the step: they stream as well. tile
+  bool early; // attention whose keys in memory are there before the step: they stream as well. tile
+  bool stamps; // what it writes travels stamped as well. stamp decides it
+  // The operators whose stamped results it reads, GPUOS_NONE for none: as x; of attention also as k, v and
+  // rotation. stamp decides it
+  uint32_t from[GOS_STAMPED];
   bool keeps_x; // device code asks L2 to keep x while columns go by. schedule decides it
   uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
   // Ticket order of the grid's cells; NULL: row-major. schedule decides it
@@ -54,6 +60,7 @@ typedef struct gos_plan {
   const gos_target_t *target;
   uint32_t budget_ns;
   bool streams;       // the weights of some operator do. tile decides it
+  bool stamps;        // some results travel stamped. stamp decides it
   uint32_t workspace; // buffer number: the last one
   uint64_t workspace_bytes;
   GOS_ARRAY(gos_graph_t) graphs;
@@ -72,6 +79,7 @@ uint64_t gos_op_tiles(const gpuos_op_t *op);                           // cells 
 // What shared memory a kernel for this plan has: device/unit.cuh.
 typedef struct gos_smem {
   uint32_t slots;        // tiles on their way through a CTA
+  uint32_t operands;     // of an operator, at most
   uint32_t kernel_bytes; // the kernel's own, at most
   uint32_t plain_bytes;  // that a unit without a ring of its own may take
 } gos_smem_t;

@@ -17,6 +17,7 @@ bool gos_pass_tile(gos_plan_t *plan);
 bool gos_pass_footprint(gos_plan_t *plan);
 bool gos_pass_bound(gos_plan_t *plan);
 bool gos_pass_memory(gos_plan_t *plan);
+bool gos_pass_stamp(gos_plan_t *plan);
 bool gos_pass_schedule(gos_plan_t *plan);
 
 // Functions of one operator and the target alone, for the choices of split and tile and for the

@@ -83,6 +83,8 @@ static gpuos_status_t allocate_protocol(gpuos_program_t *program) {
                              table->buffers.count * sizeof(CUdeviceptr), &args->buffers);
   if (status == GPUOS_OK)
     status = clear(program, "counters", table->counters.count * sizeof(uint32_t), &args->counters);
+  if (status == GPUOS_OK && state->launch.stamp_bytes != 0)
+    status = clear(program, "stamped results", state->launch.stamp_bytes, &args->stamps);
   if (status == GPUOS_OK)
     status = clear(program, "the control block", sizeof(gpuos_control_t), &args->control);
   if (status == GPUOS_OK)
@@ -172,7 +174,7 @@ static void free_device_memory(const gos_cu_t *cu, const gos_cuda_program_t *sta
   const uint64_t owned[] = {state->args.table,     state->args.buffers, state->args.counters,
                             state->args.control,   state->args.sms,     state->args.parks,
                             state->args.park_area, state->args.maps,    state->args.trace,
-                            state->args.stats};
+                            state->args.stats,     state->args.stamps};
   for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
     if (owned[i] != 0) cu->cuMemFree(owned[i]);
   for (uint32_t i = 0; i < state->buffer_count; i++)

@@ -170,6 +170,8 @@ static gpuos_status_t clear_device(gpuos_program_t *program) {
                                state->stream));
   if (counters != 0)
     GOS_CU_TRY(cuMemsetD8Async(args->counters, 0, counters * sizeof(uint32_t), state->stream));
+  if (args->stamps != 0)
+    GOS_CU_TRY(cuMemsetD8Async(args->stamps, 0, state->launch.stamp_bytes, state->stream));
   GOS_CU_TRY(cuMemsetD8Async(args->sms, 0, sms * sizeof(gpuos_sm_t), state->stream));
   GOS_CU_TRY(cuMemsetD8Async(args->parks, 0, 2 * sms * sizeof(gpuos_park_t), state->stream));
   return GPUOS_OK;

@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 4,
+  GPUOS_ABI_VERSION = 5,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -562,7 +562,8 @@ typedef struct gpuos_launch {
   uint32_t cluster;       // CTAs of a cluster, 1 or 2; SMs are lent in such groups
   uint32_t map_count;     // of the module global `gpuos_maps`, which is not there when 0
   uint32_t l2_keep_bytes; // of L2, for lines that the kernel asks to keep; 0: none
-  uint32_t reserved[2];
+  uint32_t stamp_bytes;   // of device memory for the kernel's own words, 0 before step 1; 0: none
+  uint32_t reserved;
 } gpuos_launch_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_t) == 32, "launch");
 
@@ -579,10 +580,11 @@ typedef struct gpuos_launch_args {
   uint64_t mailbox;   // gpuos_mailbox_t in host memory, or 0: one step, then leave
   uint64_t trace;     // gpuos_trace_t[sm_count][trace_count]; 0: no tracing
   uint64_t stats;     // gpuos_unit_stats_t[ops.count]; 0: no tracing
+  uint64_t stamps;    // as many bytes as the launch names; 0 without
   uint32_t sm_count;  // CTAs of the grid; each plays one SM of the protocol, number blockIdx.x
   uint32_t trace_count;
 } gpuos_launch_args_t;
-GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_args_t) == 96, "launch args");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_args_t) == 104, "launch args");
 
 #define GPUOS_HASH_START 0xcbf29ce484222325u
 // FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is

@@ -8,10 +8,11 @@
 // beside which k and v are those of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; RUN,
 // elements that are loaded at once; NEIGHBOURS, of the rotation; EARLY: the host wrote pos and pages before
 // the step, nothing in it writes keys before they are read, and there is a ring, so that they are loaded
-// while q is on its way.
+// while q is on its way; STAMPED: what it reads of the step travels stamped.
 #pragma once
 #include "cache.cuh"
 #include "rotate.cuh"
+#include "stamp.cuh"
 #include "stream.cuh"
 
 GPUOS_DEVICE constexpr uint32_t gpuos_power_of_two(uint32_t at_least) {
@@ -56,7 +57,15 @@ template <class U> struct gpuos_attention {
     // Loaded together, so that enough bytes are in flight.
     KEYS = ELEMENTS * STORE_BYTES <= 16 ? 4 : 2,
     PITCH = HEAD_DIM + 2, // weighted sums, maximum, sum of exponentials
-    SMEM_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
+    RESULT_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
+    // Stamped: q, then k, v and the table of angles, as they come.
+    STAMPED = U::STAMPED && OWN && RUN == 8 && !U::NEIGHBOURS && HEAD_DIM % 16 == 0 &&
+              (int)U::GROUP <= (int)AT_ONCE,
+    OWN_AT = (RESULT_BYTES + 15) / 16 * 16,
+    K_AT = OWN_AT + U::GROUP * HEAD_DIM * 2,
+    V_AT = K_AT + HEAD_DIM * 2,
+    ANGLES_AT = V_AT + HEAD_DIM * 2,
+    SMEM_BYTES = STAMPED ? ANGLES_AT + HEAD_DIM * 4 : (int)RESULT_BYTES,
     ENTERS = 1,
     // Keys in memory come through the ring, so many at a time, and their values behind them.
     RINGS = U::EARLY && RUN == 8 && STORE_BYTES == 2 && (int)U::GROUP <= (int)AT_ONCE,
@@ -101,7 +110,7 @@ template <class U> struct gpuos_attention {
     if constexpr (PAGED) {
       typename slots::slot slot;
       if (!slots::template find_slot<FAULTS>(ctx, r.point[1], slot)) return false;
-      const gpuos_op_t &op = ctx.slot->op;
+      const gpuos_op_t &op = ctx.slot->of->op;
       const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
       const uint32_t length = gpuos_split_keys(keys, op.extent[3], op.params[4]);
       const uint32_t from = r.point[3] * length;
@@ -111,9 +120,9 @@ template <class U> struct gpuos_attention {
       if (r.own) r.to--;
       r.rotates = slot.position >= 0;
     } else {
-      const uint32_t keys = k::extent(ctx, 1), rows = ctx.slot->op.extent[1];
+      const uint32_t keys = k::extent(ctx, 1), rows = ctx.slot->of->op.extent[1];
       const int seen = (int)(keys + r.point[1] + 1 - rows); // counted from the end
-      r.to = ctx.slot->op.params[5] == 0 ? keys : seen < 0 ? 0 : min((uint32_t)seen, keys);
+      r.to = ctx.slot->of->op.params[5] == 0 ? keys : seen < 0 ? 0 : min((uint32_t)seen, keys);
     }
     return true;
   }
@@ -195,6 +204,11 @@ template <class U> struct gpuos_attention {
             run[i].own.load(from + dim(i) * stride * X::BYTES);
         }
     }
+    __device__ __forceinline__ void load_shared(uint32_t from) {
+#pragma unroll
+      for (int i = 0; i < PER_LANE; i++)
+        if (has(i)) run[i].load_shared(from, dim(i));
+    }
     __device__ __forceinline__ void widen(const turns &t, bool rotates,
                                           float (&out)[ELEMENTS]) const {
 #pragma unroll
@@ -219,6 +233,10 @@ template <class U> struct gpuos_attention {
   };
   GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, uint32_t first, own_vectors &o,
                              own_key &own) {
+    if constexpr (STAMPED) {
+      load_shared_own(mov_shared_address(ctx.smem), r, first, o, own);
+      return;
+    }
     load_turns(ctx, r, o.t);
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
@@ -235,6 +253,68 @@ template <class U> struct gpuos_attention {
       own.value.load(v::at(ctx, point) + v_row, v::stride(ctx, 3));
     }
   }
+
+  GPUOS_DEVICE void load_shared_own(uint32_t smem, const range &r, uint32_t first, own_vectors &o,
+                                    own_key &own) {
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++)
+      if (has(i)) o.t.of[i] = rotate::load_shared_angles(smem + ANGLES_AT, dim(i));
+#pragma unroll
+    for (int q = 0; q < QUERIES; q++)
+      if (first + q < U::GROUP) o.query[q].load_shared(smem + OWN_AT + (first + q) * HEAD_DIM * 2);
+    if (!r.own || key_lane() != 0) return;
+    own.key.load_shared(smem + K_AT);
+    own.value.load_shared(smem + V_AT);
+  }
+
+  // ---- stamped ----------------------------------------------------------------------------------
+
+  // Words of 16 bytes from element `from` on, `count` of them, whose elements go to `to` in shared memory:
+  // those of this thread, of all that are numbered from `first` on. False: stop.
+  template <int DTYPE>
+  GPUOS_DEVICE bool fetch(const gpuos_ctx &ctx, uint64_t from, uint32_t count, uint32_t op,
+                          uint32_t to, uint32_t first) {
+    using stamped = gpuos_stamped<DTYPE>;
+    const uint32_t stamp = gpuos_stamp(ctx.slot->step, op);
+    const uint32_t mine = (gpuos_thread() + GPUOS_THREADS - first % GPUOS_THREADS) % GPUOS_THREADS;
+    for (uint32_t i = mine; i < count; i += GPUOS_THREADS) {
+      uint4 v;
+      while (!stamped::there(v = stamped::load(stamped::at(*ctx.cta, from) + i * 16), stamp))
+        if (ld_relaxed_shared(&ctx.cta->stop)) return false;
+      *(uint2 *)(ctx.smem + to + i * 8) =
+          stamped::BYTES == 2 ? stamped::pack(v) : make_uint2(v.x, v.z);
+    }
+    return true;
+  }
+
+  // What the tile reads of this step, into shared memory as it comes; k and v by who has the row's own key.
+  GPUOS_DEVICE bool fetch_own(const gpuos_ctx &ctx, const range &r) {
+    enum { QUERY_WORDS = U::GROUP * HEAD_DIM / 4, KEY_WORDS = HEAD_DIM / 4 };
+    const uint32_t *by = ctx.slot->of->from, point[GPUOS_DIMS] = {0, 0, r.point[2], 0};
+    bool over = true;
+    if constexpr (STAMPED) {
+      over = fetch<x::DTYPE>(ctx, x::at(ctx, r.point), QUERY_WORDS, by[0], OWN_AT, 0);
+      if constexpr (rotation::PRESENT)
+        over &= fetch<GPUOS_F32>(
+            ctx, rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4,
+            HEAD_DIM / 2, by[3], ANGLES_AT, QUERY_WORDS + 2 * KEY_WORDS);
+      if (!r.own) return over;
+      over &= fetch<k::DTYPE>(ctx, k::at(ctx, point) + (uint64_t)r.point[1] * k::stride(ctx, 1) * 2,
+                              KEY_WORDS, by[1], K_AT, QUERY_WORDS);
+      over &= fetch<v::DTYPE>(ctx, v::at(ctx, point) + (uint64_t)r.point[1] * v::stride(ctx, 1) * 2,
+                              KEY_WORDS, by[2], V_AT, QUERY_WORDS + KEY_WORDS);
+    }
+    return over;
+  }
+  GPUOS_DEVICE bool enter_stamped(const gpuos_ctx &ctx, const range &r) {
+    if (!gpuos_take_memory(ctx)) return false;
+    const bool over = fetch_own(ctx, r); // in a pause it only looks
+    if (gpuos_barrier_or(!over)) return false;
+    gpuos_say_entered(ctx);
+    return RINGS || gpuos_enter_plain(ctx);
+  }
+
+  // ---- compute ----------------------------------------------------------------------------------
 
   GPUOS_DEVICE void begin(const range &r, uint32_t first, const own_vectors &o, state &s) {
 #pragma unroll
@@ -265,8 +345,6 @@ template <class U> struct gpuos_attention {
     }
     return inside;
   }
-
-  // ---- compute ----------------------------------------------------------------------------------
 
   // The score of one key for one query, in all LANES threads.
   GPUOS_DEVICE float score(const float (&query)[ELEMENTS], const float (&key)[ELEMENTS]) {
@@ -299,7 +377,7 @@ template <class U> struct gpuos_attention {
   GPUOS_DEVICE void attend(const gpuos_ctx &ctx, const range &r, uint32_t first, const look &l,
                            state &s) {
     float weights[QUERIES][KEYS], widened[ELEMENTS];
-    const float scale = __uint_as_float(ctx.slot->op.params[0]);
+    const float scale = __uint_as_float(ctx.slot->of->op.params[0]);
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
       l.keys[i].widen(widened);
@@ -327,7 +405,7 @@ template <class U> struct gpuos_attention {
                                const own_key &own, state &s) {
     if constexpr (OWN) {
       const bool mine = key_lane() == 0;
-      const float scale = __uint_as_float(ctx.slot->op.params[0]);
+      const float scale = __uint_as_float(ctx.slot->of->op.params[0]);
       float key[ELEMENTS] = {}, value[ELEMENTS] = {};
       if (mine) own.key.widen(t, rotates(r), key);
       if (mine) own.value.widen(value);
@@ -490,10 +568,11 @@ template <class U> struct gpuos_attention {
     }
     const bool whole = RINGS ? attend_ring(ctx, r, s) : attend_memory(ctx, r, s);
     share(ctx, s);
+    const bool over = !STAMPED || gpuos_await_clear(ctx);
     gpuos_barrier();
-    store(ctx, r, first);
+    if (over) store(ctx, r, first);
     gpuos_barrier();
-    return whole;
+    return whole && over;
   }
 
   // One query row, KV head and split; where keys come through the ring, the tile has but one.
@@ -501,10 +580,10 @@ template <class U> struct gpuos_attention {
     const gpuos_box_t box = ctx.slot->box;
     range r = {};
     bool inside = true, early = false;
-    if (RINGS) find_point(ctx, 0, r);
-    if (RINGS) early = find_range<false>(ctx, r); // if not, the loader says so
-    if (!gpuos_enter(ctx)) return false;
-    if (RINGS) return early && run_queries(ctx, r, 0);
+    if (RINGS || STAMPED) find_point(ctx, 0, r);
+    if (RINGS || STAMPED) early = find_range<!RINGS>(ctx, r); // if not, the loader says so
+    if (!(STAMPED ? enter_stamped(ctx, r) : gpuos_enter(ctx))) return false;
+    if (RINGS || STAMPED) return early && run_queries(ctx, r, 0);
     for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
       find_point(ctx, i, r);
       if (!find_range(ctx, r)) return false; // the same for all threads

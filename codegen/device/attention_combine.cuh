@@ -1,8 +1,9 @@
 // attention_combine.cuh: ATTENTION_COMBINE, one tile: merges the splits of ATTENTION, in order.
 //
-// U, the generated instantiation, has operands partial, out; HEAD_DIM, GROUP.
+// U, the generated instantiation, has operands partial, out; HEAD_DIM, GROUP; OUT_STAMPED:
+// whether its results travel stamped as well.
 #pragma once
-#include "unit.cuh"
+#include "stamp.cuh"
 
 template <class U> struct gpuos_attention_combine {
   using partial = typename U::partial;
@@ -69,6 +70,7 @@ template <class U> struct gpuos_attention_combine {
     const uint64_t split_bytes = partial::stride(ctx, 2) * 4ull;
     const uint32_t splits = partial::extent(ctx, 2), query = element / HEAD_DIM;
     const uint64_t from = partial::at(ctx, point) + (uint64_t)query * PITCH * 4;
+    const uint32_t stamp = gpuos_stamp(ctx.slot->step, ctx.slot->tile.op);
     state s = {{}, gpuos_minus_infinity(), 0.0f};
     parts p;
     for (uint32_t first = 0; first < splits; first += BATCH) {
@@ -79,6 +81,8 @@ template <class U> struct gpuos_attention_combine {
 #pragma unroll
     for (int e = 0; e < RUN; e++) {
       const float result[1] = {s.total == 0.0f ? 0.0f : s.sum[e] / s.total};
+      if constexpr (U::OUT_STAMPED)
+        gpuos_stamped<out::DTYPE>::store(*ctx.cta, to + (element + e) * stride, result[0], stamp);
       gpuos_store<out::DTYPE, 1>(to + (element + e) * stride, result);
     }
   }

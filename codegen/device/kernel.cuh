@@ -1,11 +1,11 @@
-// kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four or five agent warps.
+// kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four or six agent warps.
 //
-//   scheduler  takes tiles in ticket order (take.cuh, schedule.cuh)
+//   scheduler  takes tiles in ticket order (take.cuh, alone.cuh, schedule.cuh)
 //   loader     fills the ring for the tiles that want it (ring.cuh, stream.cuh)
 //   workers    run the tiles' units
 //   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
 //   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
-//   store      where there are any: results of units whose weights stream (stream.cuh)
+//   store      two warps, where there are any: results of units whose weights stream (stream.cuh)
 //
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
 // the loader or in a worker is one in which nothing is loaded or multiplied.
@@ -15,6 +15,7 @@
 //
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
+#include "alone.cuh"
 #include "relay.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
@@ -56,7 +57,7 @@ GPUOS_DEVICE bool gpuos_await_memory(gpuos_loader &loader, uint32_t turn) {
 template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader, uint32_t turn) {
   gpuos_cta &cta = *loader.cta;
   if (loader.slot->realign && !gpuos_realign(loader)) return false;
-  PROGRAM::load(loader, loader.slot->unit);
+  PROGRAM::load(loader, loader.slot->of->unit);
   if (ld_relaxed_shared(&cta.stop)) return false;
   if (ld_relaxed_shared(&loader.slot->stop_slice) == GPUOS_NONE) return true;
   // Put down: the next tile's copies would look to the workers like this one's.
@@ -69,7 +70,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
   for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
     loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
     loader.wanted = false;
-    const bool bulk = PROGRAM::bulk(loader.slot->unit);
+    const bool bulk = PROGRAM::bulk(loader.slot->of->unit);
     if (bulk && !ring_before && !gpuos_await_memory(loader, turn)) break;
     if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
     ring_before = bulk;
@@ -79,9 +80,11 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
 
 // Of any other: the ring has its own memory.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &loader) {
-  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
+  const gpuos_cta &cta = *loader.cta;
+  loader.under_way = gpuos_most_under_way(cta.args.sm_count, cta.layout.stage_count);
+  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn = gpuos_turn_after(turn)) {
     loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
-    PROGRAM::load(loader, loader.slot->unit);
+    PROGRAM::load(loader, loader.slot->of->unit);
     mbarrier_arrive(&loader.cta->slot_empty[turn % GPUOS_SLOTS]);
   }
 }
@@ -129,7 +132,7 @@ __device__ __noinline__ uint32_t gpuos_run_stream(gpuos_ctx ctx, uint32_t turn) 
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
   if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step}); // others wait for it
   if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
-    gpuos_end_unit(cta, slot, slot.slices - 1);
+    gpuos_end_unit(cta, slot, gpuos_op_slices(&slot.of->op) - 1);
   st_relaxed_shared(&cta.worker_loads, 0);
 }
 
@@ -144,13 +147,13 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
-    const bool plain = !PROGRAM::bulk(slot.unit);
+    const bool plain = !PROGRAM::bulk(slot.of->unit);
     const bool enter = !plain || gpuos_enter_plain(ctx);
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
     gpuos_outcome outcome = GPUOS_GIVEN_UP;
-    if (enter && plain) outcome = PROGRAM::run_plain(ctx, slot.unit);
-    if (enter && !plain) outcome = PROGRAM::run_wgmma(ctx, worker, slot.unit);
+    if (enter && plain) outcome = PROGRAM::run_plain(ctx, slot.of->unit);
+    if (enter && !plain) outcome = PROGRAM::run_wgmma(ctx, worker, slot.of->unit);
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     if (plain) fence_proxy_async_shared(); // the ring comes next
     mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
@@ -161,13 +164,12 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
 // unit's call.
 template <class PROGRAM>
 __device__ __noinline__ uint32_t gpuos_run_turn(gpuos_ctx ctx, uint32_t turn) {
-  const uint32_t unit = ctx.slot->unit;
+  const uint32_t unit = ctx.slot->of->unit;
   if (PROGRAM::bulk(unit)) return PROGRAM::run_stream(ctx, turn, unit);
   const gpuos_outcome outcome = PROGRAM::run_plain(ctx, unit);
   if (gpuos_thread() == 0) gpuos_close_tile(*ctx.cta, *ctx.slot, outcome);
-  __syncwarp();
-  if (gpuos_lane0()) mbarrier_arrive(&ctx.cta->slot_empty[turn % GPUOS_SLOTS]);
-  return turn + 1;
+  gpuos_leave_tile(ctx, turn);
+  return gpuos_turn_after(turn);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
@@ -182,6 +184,21 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, cha
     gpuos_run_tiles<PROGRAM>(cta, smem);
 }
 
+// ---- the scheduler: a warp ----------------------------------------------------------------------
+
+// Then tells everyone else in the CTA that nothing comes any more. After a stop, copies may still be
+// under way into this CTA and its peer: they land within microseconds. Otherwise all steps are done.
+template <class PROGRAM> GPUOS_DEVICE void gpuos_scheduler_loop(gpuos_cta &cta) {
+  if constexpr (GPUOS_CTAS == 2)
+    gpuos_schedule_cluster<PROGRAM>(cta);
+  else
+    gpuos_schedule_alone<PROGRAM>(cta);
+  if (!gpuos_lane0()) return;
+  if (ld_relaxed_shared(&cta.stop)) __nanosleep(100000);
+  st_relaxed_shared(&cta.gone, 1);
+  gpuos_report(cta, GPUOS_SM_GONE, GPUOS_NONE);
+}
+
 // ---- the kernel ---------------------------------------------------------------------------------
 
 GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
@@ -191,9 +208,10 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 1);
-    // By itself a CTA's warps say so, the loader, and the store warp if there is one.
-    mbarrier_init(&cta.slot_empty[s],
-                  GPUOS_CTAS == 1 ? GPUOS_WARPS + 1 + GPUOS_STREAMS : (uint32_t)GPUOS_THREADS);
+    // By itself a CTA's loader says so, and its workers' warps, or for them a store warp.
+    mbarrier_init(&cta.slot_empty[s], GPUOS_CTAS == 2 ? GPUOS_THREADS
+                                      : GPUOS_STREAMS ? 2
+                                                      : GPUOS_WARPS + 1);
     mbarrier_init(&cta.sums_full[s], GPUOS_WARPS);
   }
   mbarrier_init(&cta.want, 1);
@@ -220,15 +238,22 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.wait_lists = GPUOS_SECTION(table, gpuos_wait_list_t, wait_lists);
   cta.waits = GPUOS_SECTION(table, gpuos_wait_t, waits);
   cta.tile_count = table->tiles.count;
+  const uint64_t workspace = ((const uint64_t *)args.buffers)[table->buffers.count - 1];
+  cta.stamps = args.stamps - 2 * workspace;
   cta.ctas = GPUOS_CTAS;
   cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
-  cta.command = GPUOS_RUN, cta.submitted = cta.parked = cta.lent = 0; // until the watch has looked
+  cta.command = GPUOS_RUN; // until the watch has looked
+  cta.submitted = cta.parked = cta.lent = cta.usual = 0;
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
   cta.worker_held = cta.worker_loads = 0;
   cta.held_total_ns = 0;
   cta.units_run = cta.stored[0] = cta.stored[1] = 0;
-  for (int s = 0; s < GPUOS_SLOTS; s++) cta.slots[s].tile.op = GPUOS_NONE;
+  for (int k = 0; k < GPUOS_KNOWN; k++) cta.known[k].number = GPUOS_NONE;
+  for (int s = 0; s < GPUOS_SLOTS; s++) {
+    cta.slots[s].tile.op = GPUOS_NONE;
+    cta.slots[s].of = cta.known;
+  }
   for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, GPUOS_NONE, 0, 0, 0, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
@@ -243,7 +268,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
   const bool relays = blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0();
   if (warp == GPUOS_RELAY_WARP && relays) gpuos_relay(cta);
   if constexpr (GPUOS_STREAMS)
-    if (warp == GPUOS_STORE_WARP) gpuos_store_loop<PROGRAM>(cta, smem);
+    if (warp >= GPUOS_STORE_WARP) gpuos_store_loop<PROGRAM>(cta, smem, warp - GPUOS_STORE_WARP);
   __syncwarp();
 }
 
@@ -274,7 +299,7 @@ template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
 // run_plain or, where the loader fills a ring for it, run_wgmma or run_stream, and then load; store, of one
 // whose weights stream; bulk(unit), whether it has a ring; numbers(op), for the scheduler.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
-  extern __shared__ __align__(1024) char smem[];
+  extern __shared__ __align__(GPUOS_CTAS == 2 ? 1024 : 128) char smem[];
   constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
   static_assert(PROGRAM::SUM_BYTES == 0 || LAYOUT.stage_count >= 2,
                 "no room for the stream's ring");

@@ -96,7 +96,7 @@ template <class U> struct gpuos_map {
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     const uint32_t lo = ctx.slot->box.lo[3], end = lo + ctx.slot->box.n[3];
-    const uint32_t step = ctx.slot->op.slice == 0 ? end - lo : ctx.slot->op.slice;
+    const uint32_t step = ctx.slot->of->op.slice == 0 ? end - lo : ctx.slot->of->op.slice;
     for (uint32_t from = lo; from < end; from += step) {
       if (from > lo) {
         if (!gpuos_yield(ctx)) return false;

@@ -231,7 +231,7 @@ template <class U> struct gpuos_matmul {
     for (int w = 0; w < GPUOS_WARPS && gpuos_thread() < p.rows; w++)
       sum += sums[gpuos_thread() * GPUOS_WARPS + w];
     const float mean = sum / (float)(p.k_end - p.k_first);
-    scales(ctx)[gpuos_thread()] = 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->op.params[0]));
+    scales(ctx)[gpuos_thread()] = 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->of->op.params[0]));
   }
 
   // X of one stage, in place: divided by its row's root mean square, rounded, times NORM, rounded.
@@ -268,7 +268,8 @@ template <class U> struct gpuos_matmul {
 
   // False: given up.
   GPUOS_DEVICE bool multiply(gpuos_ctx &ctx, const place &p, tile &sums) {
-    const uint32_t steps = (p.k_end - p.k_first + STEP_K - 1) / STEP_K, slice = ctx.slot->op.slice;
+    const uint32_t steps = (p.k_end - p.k_first + STEP_K - 1) / STEP_K,
+                   slice = ctx.slot->of->op.slice;
     uint32_t slice_end = slice;
     for (uint32_t step = 0; step + 1 < STAGES; step++) load(ctx, p, step, steps);
     if constexpr (norm::PRESENT) find_scales(ctx, p);

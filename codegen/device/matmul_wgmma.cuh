@@ -41,10 +41,10 @@ template <class U> struct gpuos_matmul_wgmma {
   static_assert(STEP_BYTES <= GPUOS_STAGE_BYTES, "a step fits in a stage");
 
   GPUOS_DEVICE uint32_t steps(const gpuos_slot &slot) {
-    return (slot.op.extent[3] + STEP_K - 1) / STEP_K;
+    return (slot.of->op.extent[3] + STEP_K - 1) / STEP_K;
   }
   GPUOS_DEVICE uint32_t slice_steps(const gpuos_slot &slot) {
-    return slot.slices <= 1 ? steps(slot) : slot.op.slice / STEP_K;
+    return gpuos_op_slices(&slot.of->op) <= 1 ? steps(slot) : slot.of->op.slice / STEP_K;
   }
 
   // ---- load: one thread -------------------------------------------------------------------------

@@ -227,6 +227,13 @@ GPUOS_DEVICE void st_async_v4(uint32_t to, uint4 v, uint32_t barrier) {
                : "memory");
 }
 
+// A value that stays in its register, instead of being made anew where it is wanted.
+GPUOS_DEVICE uint32_t mov_u32(uint32_t value) {
+  uint32_t same;
+  asm volatile("mov.u32 %0, %1;" : "=r"(same) : "r"(value));
+  return same;
+}
+
 GPUOS_DEVICE uint32_t mov_laneid() {
   uint32_t lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
@@ -313,6 +320,34 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
                : "r"(at)
                : "memory");
   return v;
+}
+
+// Each 64-bit word of it, or each 32-bit one, as its writer had it.
+GPUOS_DEVICE uint4 ld_relaxed_gpu_v2_u64(uint64_t at) {
+  uint64_t a, b;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(a), "=l"(b)
+               : "l"(at)
+               : "memory");
+  return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at)
+               : "memory");
+  return v;
+}
+GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+GPUOS_DEVICE void st_relaxed_gpu_u32(uint64_t at, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
+GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(value) : "memory");
 }
 
 // Through L1: for strided reads, which come back for the rest of the line. Still coherent, because

@@ -36,7 +36,7 @@ GPUOS_DEVICE uint32_t gpuos_result_box(const char *smem, uint32_t box) {
 
 // Address of the tensor map of operand number `place` of the slot's operator.
 GPUOS_DEVICE uint64_t gpuos_map_at(const gpuos_cta &cta, const gpuos_slot &slot, uint32_t place) {
-  return cta.args.maps + (uint64_t)(slot.op.first_operand + place) * 128;
+  return cta.args.maps + (uint64_t)(slot.of->op.first_operand + place) * 128;
 }
 
 // ---- the loader: one thread ---------------------------------------------------------------------
@@ -47,6 +47,7 @@ struct gpuos_loader {
   char *smem;
   gpuos_ring ring;
   gpuos_stream_at stream;
+  uint32_t under_way; // stages of it that may be, at most
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
   uint32_t peer_readies; // seen

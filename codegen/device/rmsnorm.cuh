@@ -21,7 +21,7 @@ template <class U> struct gpuos_rmsnorm {
       for (int i = 0; i < RUN; i++) sum = fmaf(v[i], v[i], sum);
     });
     sum = gpuos_reduce_sum(sum, ctx.smem);
-    return 1.0f / sqrtf(sum / (float)width + __uint_as_float(ctx.slot->op.params[0]));
+    return 1.0f / sqrtf(sum / (float)width + __uint_as_float(ctx.slot->of->op.params[0]));
   }
 
   // ---- store ------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@
 // Without X: the cosines, then the sines.
 //
 // U, the generated instantiation, has operands x, pos, out; HEAD_DIM; NEIGHBOURS, pair i is 2 i and
-// 2 i + 1 instead of i and i + HEAD_DIM / 2; SCALING (0 none, 1 linear, 2 llama3).
+// 2 i + 1 instead of i and i + HEAD_DIM / 2; SCALING (0 none, 1 linear, 2 llama3); OUT_STAMPED: whether the
+// table travels stamped as well.
 #pragma once
-#include "unit.cuh"
+#include "stamp.cuh"
 
 template <class U> struct gpuos_rope {
   using x = typename U::x;
@@ -20,7 +21,7 @@ template <class U> struct gpuos_rope {
   // ---- load -------------------------------------------------------------------------------------
 
   GPUOS_DEVICE double param(const gpuos_ctx &ctx, int number) {
-    return __uint_as_float(ctx.slot->op.params[number]);
+    return __uint_as_float(ctx.slot->of->op.params[number]);
   }
 
   // Llama 3: long wavelengths are stretched by the factor, short ones stay, those between blend.
@@ -58,8 +59,12 @@ template <class U> struct gpuos_rope {
   GPUOS_DEVICE void store_table(const gpuos_ctx &ctx, uint32_t row) {
     const uint32_t point[GPUOS_DIMS] = {0, row, 0, 0};
     const uint64_t to = out::at(ctx, point), step = out::stride(ctx, 3) * 4ull;
-    for (uint32_t i = gpuos_thread(); i < 2 * PAIRS; i += GPUOS_THREADS)
-      *(float *)(to + i * step) = cosines(ctx)[i]; // the sines follow
+    const uint32_t stamp = gpuos_stamp(ctx.slot->step, ctx.slot->tile.op);
+    for (uint32_t i = gpuos_thread(); i < 2 * PAIRS; i += GPUOS_THREADS) { // the sines follow
+      if constexpr (U::OUT_STAMPED)
+        gpuos_stamped<GPUOS_F32>::store(*ctx.cta, to + i * step, cosines(ctx)[i], stamp);
+      *(float *)(to + i * step) = cosines(ctx)[i];
+    }
   }
 
   GPUOS_DEVICE void store(const gpuos_ctx &ctx, uint32_t row, bool turn) {

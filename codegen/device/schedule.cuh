@@ -1,9 +1,9 @@
-// schedule.cuh: the scheduler of a CTA: one tile after another into a slot, ready to run.
+// schedule.cuh: the scheduler of a cluster's CTA: one tile after another into a slot, ready to run.
 //
 // The CTAs of a cluster take tiles together: the leader draws for both and tells the other one. Two
 // tiles of one operator in the same columns become a pair, which shares the copies of W.
 #pragma once
-#include "ahead.cuh"
+#include "take.cuh"
 
 GPUOS_DEVICE bool gpuos_agree(bool value) { return __shfl_sync(0xffffffffu, (int)value, 0) != 0; }
 GPUOS_DEVICE gpuos_taken gpuos_agree(gpuos_taken t) {
@@ -29,18 +29,15 @@ struct gpuos_scheduler {
   uint64_t met;       // the wait list that was last over
   uint32_t signalled; // tiles that the workers have handed over
   gpuos_channels channels;
-  gpuos_ahead ahead;
-  gpuos_crowd crowd;
-  uint32_t step; // of the last tile
-  bool open;     // the leader's last ticket was a tile's
-  bool paired;   // its last tile was a pair's
+  bool open;   // the leader's last ticket was a tile's
+  bool paired; // its last tile was a pair's
 };
 
 // Lane 0. False: the CTA has to stop.
 GPUOS_DEVICE bool gpuos_wait_scheduler(gpuos_cta &cta, gpuos_scheduler &s, uint64_t *barrier,
                                        uint32_t parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
-    if constexpr (GPUOS_CTAS == 2) gpuos_signal_stored(cta, s.signalled);
+    gpuos_signal_stored(cta, s.signalled);
     if (ld_relaxed_shared(&cta.stop)) return false;
   }
   return true;
@@ -56,12 +53,6 @@ GPUOS_DEVICE gpuos_message gpuos_make_message(const gpuos_taken &mine, const gpu
   return {{{peer.number, peer.step, peer.slice << GPUOS_MESSAGE_BITS | bits, peer.resume},
            {peer.tile.op, peer.tile.index, peer.tile.wait_list, peer.tile.signal},
            {mine.tile.index, 0, 0, 0}}};
-}
-
-// A CTA by itself. False: leave.
-template <class PROGRAM>
-GPUOS_DEVICE bool gpuos_take_one(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  return gpuos_draw_one<PROGRAM>(cta, s.open, s.ahead, s.crowd, s.turn, next.mine);
 }
 
 // The leader of a cluster. False: leave.
@@ -123,9 +114,7 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   if (gpuos_lane0())
     free = gpuos_wait_scheduler(cta, s, &cta.slot_empty[at], (s.turn / GPUOS_SLOTS & 1) ^ 1);
   if (!gpuos_agree(free)) return false;
-  const gpuos_slot &before = cta.slots[(at + GPUOS_SLOTS - 1) % GPUOS_SLOTS];
-  gpuos_fetch_op<PROGRAM>(cta, slot, next.mine.tile.op, before);
-  __syncwarp();
+  if (!gpuos_know_op<PROGRAM>(cta, s.turn, next.mine.tile.op)) return false;
   const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);
   if (!gpuos_lane0()) return true;
   slot.number = next.mine.number, slot.step = next.mine.step;
@@ -138,30 +127,19 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   return true;
 }
 
-// What the host and earlier steps wrote is there for all of the CTA: also for what is read before the tile's
-// waits are over, and by bulk copies.
-GPUOS_DEVICE void gpuos_enter_step() {
-  fence_acq_rel_gpu();
-  if constexpr (GPUOS_STREAMS) fence_proxy_async();
-}
-
-// In a cluster's kernel the tile's waits are over then: what others wrote for it is visible to workers
-// and bulk copies. Otherwise the workers wait, and weights stream in meanwhile.
+// The tile's waits are over: what others wrote for it is visible to workers and bulk copies.
 GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
   const uint32_t at = s.turn % GPUOS_SLOTS;
   gpuos_slot &slot = cta.slots[at];
   __syncwarp();
-  if constexpr (GPUOS_CTAS == 2)
-    if (!gpuos_wait_all(cta, slot, s.met, [&] { gpuos_signal_stored(cta, s.signalled); }))
-      return false;
+  if (!gpuos_wait_all(cta, slot, s.met, [&] { gpuos_signal_stored(cta, s.signalled); }))
+    return false;
   if (gpuos_lane0()) {
     gpuos_wait_out_hold(cta);                // no tile begins in a pause
     if (slot.slice > 0) fence_acq_rel_gpu(); // the workers read what was put down through L1
-    if (GPUOS_CTAS == 1 && slot.step != s.step) gpuos_enter_step();
-    s.step = slot.step;
-    if (GPUOS_CTAS == 2) gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+    gpuos_report(cta, GPUOS_SM_RUNNING, slot.number);
+    mbarrier_arrive(&cta.slot_full[at]);
   }
-  if (gpuos_lane0()) mbarrier_arrive(&cta.slot_full[at]);
   s.turn++;
   return true;
 }
@@ -170,21 +148,16 @@ GPUOS_DEVICE bool gpuos_publish(gpuos_cta &cta, gpuos_scheduler &s) {
 
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_take(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  if constexpr (GPUOS_CTAS == 1)
-    return gpuos_take_one<PROGRAM>(cta, s, next);
-  else
-    return cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next) : gpuos_follow(cta, s, next);
+  return cta.rank == 0 ? gpuos_lead<PROGRAM>(cta, s, next) : gpuos_follow(cta, s, next);
 }
 
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
-  if constexpr (GPUOS_CTAS == 2) {
-    bool wanted = true;
-    if (gpuos_lane0()) gpuos_signal_stored(cta, s.signalled); // once a tile: cta.done is short
-    if (gpuos_lane0() && s.turn > 0)
-      wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
-    if (!gpuos_agree(wanted)) return false;
-  }
+  bool wanted = true;
+  if (gpuos_lane0()) gpuos_signal_stored(cta, s.signalled); // once a tile: cta.done is short
+  if (gpuos_lane0() && s.turn > 0)
+    wanted = gpuos_wait_scheduler(cta, s, &cta.want, (s.turn - 1) & 1);
+  if (!gpuos_agree(wanted)) return false;
   do {
     if (!gpuos_take<PROGRAM>(cta, s, next)) return false;
     if (next.mine.number == GPUOS_NONE) s.paired = false;
@@ -192,17 +165,10 @@ GPUOS_DEVICE bool gpuos_schedule_tile(gpuos_cta &cta, gpuos_scheduler &s, gpuos_
   return gpuos_fill<PROGRAM>(cta, s, next) && gpuos_publish(cta, s);
 }
 
-// Then tells everyone else in the CTA that nothing comes any more. After a stop, copies may still be
-// under way into this CTA and its peer: they land within microseconds. Otherwise all steps are done.
-template <class PROGRAM> GPUOS_DEVICE void gpuos_scheduler_loop(gpuos_cta &cta) {
+template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_cluster(gpuos_cta &cta) {
   gpuos_scheduler s = {};
   s.met = ~0ull;
   gpuos_next next = {};
-  next.mine.tile.op = s.ahead.tile.op = GPUOS_NONE; // there was none before
   while (gpuos_schedule_tile<PROGRAM>(cta, s, next)) {
   }
-  if (!gpuos_lane0()) return;
-  if (ld_relaxed_shared(&cta.stop)) __nanosleep(100000);
-  st_relaxed_shared(&cta.gone, 1);
-  gpuos_report(cta, GPUOS_SM_GONE, GPUOS_NONE);
 }

@@ -1,5 +1,5 @@
 // stream.cuh: the ring that weights stream through, for units that read them once, and the workers' and
-// the store warp's way from tile to tile where the scheduler and the loader run ahead of what tiles
+// the store warps' way from tile to tile where the scheduler and the loader run ahead of what tiles
 // wait for.
 //
 // A step's weights are known before its activations are: the loader goes on with the next tile's, so
@@ -7,7 +7,7 @@
 // holds bytes: 160 KiB at an SM's share of 35 GB/s are 4.7 us.
 //
 // The workers' part ends with their partial sums in shared memory: what is slow, adding them, results,
-// fences and signals, is the store warp's, while the workers multiply the next tile.
+// fences and signals, is the store warps', which take turns, while the workers multiply the next tiles.
 //
 // Dynamic shared memory: what a unit may use (also the X of the tiles that stream), then the workers'
 // partial sums for each slot, then the stages.
@@ -17,6 +17,15 @@
 // Of a stage: what a warp does once a stage is half of its time even so; and copies of 8 KiB hold the memory's
 // ceiling on 72 SMs, those of 32 KiB on 40 (tests/bench/ring.cu, on an H200).
 enum { GPUOS_STREAM_BYTES = 32 * 1024 };
+
+// Of stages asked for and not there yet. The memory serves 4.6 MB a microsecond in turn: two stages of 132 SMs keep
+// it busy, and what more were asked for would make everybody wait longer for what he asks for last: an
+// operator's last tile, attention's keys. Fewer SMs need all they have (measured: 96 SMs lose by it).
+enum { GPUOS_FEW_UNDER_WAY = 2, GPUOS_ENOUGH_UNDER_WAY = 8 << 20 };
+GPUOS_DEVICE uint32_t gpuos_most_under_way(uint32_t sms, uint32_t stages) {
+  const uint32_t few = sms * GPUOS_FEW_UNDER_WAY * GPUOS_STREAM_BYTES;
+  return few < GPUOS_ENOUGH_UNDER_WAY ? stages : (uint32_t)GPUOS_FEW_UNDER_WAY;
+}
 
 constexpr gpuos_stream_layout gpuos_lay_out(uint32_t unit_bytes, uint32_t sum_bytes) {
   const uint32_t sums = (unit_bytes + 127) / 128 * 128;
@@ -40,6 +49,12 @@ GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint3
   gpuos_cta &cta = *loader.cta;
   const uint32_t stage = loader.stream.stage;
   if (!gpuos_wait_loader(cta, &cta.stream_empty[stage], loader.stream.parity ^ 1)) return false;
+  if (loader.under_way < cta.layout.stage_count) { // the copy so many before this one has landed
+    const bool wraps = stage < loader.under_way;
+    const uint32_t landed = stage - loader.under_way + (wraps ? cta.layout.stage_count : 0);
+    if (!gpuos_wait_loader(cta, &cta.stream_full[landed], loader.stream.parity ^ wraps))
+      return false;
+  }
   gpuos_hold_loader(cta); // as late as can be: nothing is issued after the look
   if (ld_relaxed_shared(&cta.stop)) return false;
   out_full = shared_address(&cta.stream_full[stage]);
@@ -78,16 +93,36 @@ GPUOS_DEVICE bool gpuos_enter_plain(const gpuos_ctx &ctx) {
   return true;
 }
 
-// What it reads is there, and X's place in shared memory is its own. In a cluster the scheduler has seen
-// to that. False: give it up.
+// What it reads is there.
+GPUOS_DEVICE void gpuos_say_entered(const gpuos_ctx &ctx) {
+  if (gpuos_thread() != 0) return;
+  gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
+  st_relaxed_shared(&ctx.slot->entered, 1);
+  gpuos_begin_unit(*ctx.cta);
+}
+
+// The shared memory in which X may lie is its own: all warps are here. False: give it up.
+GPUOS_DEVICE bool gpuos_take_memory(const gpuos_ctx &ctx) {
+  if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].op = GPUOS_NONE;
+  return gpuos_yield(ctx);
+}
+
+// What it reads is there, and the shared memory. In a cluster the scheduler has seen to that. False: give it up.
 GPUOS_DEVICE bool gpuos_enter(const gpuos_ctx &ctx) {
   if constexpr (GPUOS_CTAS == 1) {
     if (!gpuos_await_inputs(ctx)) return false;
-    if (gpuos_thread() == 0) gpuos_report(*ctx.cta, GPUOS_SM_RUNNING, ctx.slot->number);
-    if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
-    if (!gpuos_enter_plain(ctx)) return false;
+    gpuos_say_entered(ctx);
     if (gpuos_lane0()) ctx.cta->flow[gpuos_warp()].op = GPUOS_NONE;
+    return gpuos_enter_plain(ctx);
   }
+  return true;
+}
+
+// Of a tile that began by what is stamped: its waits are over, and it may write. False: stop.
+GPUOS_DEVICE bool gpuos_await_clear(const gpuos_ctx &ctx) {
+  while (!ld_relaxed_shared(&ctx.slot->cleared))
+    if (ld_relaxed_shared(&ctx.cta->stop)) return false;
+  __threadfence_block();
   return true;
 }
 
@@ -119,38 +154,31 @@ GPUOS_DEVICE void gpuos_leave_stream(gpuos_reader &r) {
   r.at.next(r.count);
 }
 
-// ---- partial sums: from the workers to the store warp -------------------------------------------
+// ---- partial sums: from the workers to the store warps ------------------------------------------
 
-GPUOS_DEVICE uint32_t gpuos_slot_number(const gpuos_ctx &ctx) {
-  return (uint32_t)(ctx.slot - ctx.cta->slots);
-}
-GPUOS_DEVICE float *gpuos_sums(const gpuos_ctx &ctx) {
+GPUOS_DEVICE uint32_t gpuos_sums(const gpuos_ctx &ctx, uint32_t turn) {
   const gpuos_stream_layout &layout = ctx.cta->layout;
-  return (float *)(ctx.smem + layout.sums + gpuos_slot_number(ctx) * layout.sum_bytes);
+  return mov_shared_address(ctx.smem) + layout.sums + turn % GPUOS_SLOTS * layout.sum_bytes;
 }
 
-// This warp has written its sums of the tile, and needs nothing of its slot any more.
-GPUOS_DEVICE void gpuos_hand_sums(const gpuos_ctx &ctx) {
+// This warp is through with the tile, and needs nothing of its slot any more.
+GPUOS_DEVICE void gpuos_leave_tile(const gpuos_ctx &ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
-  const uint32_t at = gpuos_slot_number(ctx);
+  const uint32_t at = turn % GPUOS_SLOTS;
   __syncwarp();
-  if (gpuos_lane0()) mbarrier_arrive(&cta.sums_full[at]);
+  if (gpuos_lane0()) mbarrier_arrive(GPUOS_STREAMS ? &cta.sums_full[at] : &cta.slot_empty[at]);
 }
 
 // The tile after it is of the same operator and waits for the same: the way from tile to tile without
 // leaving the unit's code. Where `turn` is afterwards, and true: `ctx` is that tile's.
 GPUOS_DEVICE bool gpuos_next_alike(gpuos_ctx &ctx, uint32_t &turn) {
   gpuos_cta &cta = *ctx.cta;
-  const gpuos_slot &before = *ctx.slot;
-  const uint32_t op = before.tile.op, from = turn % GPUOS_SLOTS;
-  const uint64_t mark = gpuos_wait_mark(before);
-  __syncwarp(); // all lanes have read it
-  if (gpuos_lane0()) mbarrier_arrive(&cta.slot_empty[from]);
-  turn++;
+  gpuos_leave_tile(ctx, turn);
+  turn = gpuos_turn_after(turn);
   const uint32_t at = turn % GPUOS_SLOTS;
-  if (!gpuos_wait_worker(cta, &cta.slot_full[at], turn / GPUOS_SLOTS & 1)) return false;
+  if (!gpuos_wait_worker(cta, &cta.slot_full[at], gpuos_parity(turn))) return false;
   ctx.slot = &cta.slots[at];
-  return ctx.slot->tile.op == op && gpuos_wait_mark(*ctx.slot) == mark;
+  return ld_relaxed_shared(&ctx.slot->alike) != 0;
 }
 
 GPUOS_DEVICE void gpuos_keep_place(const gpuos_ctx &ctx, const gpuos_reader &r) {
@@ -160,84 +188,82 @@ GPUOS_DEVICE void gpuos_keep_place(const gpuos_ctx &ctx, const gpuos_reader &r) 
 
 // Everything is being given up: the turn after this one.
 GPUOS_DEVICE uint32_t gpuos_give_up_stream(const gpuos_ctx &ctx, uint32_t turn) {
-  __syncwarp();
-  if (gpuos_lane0()) mbarrier_arrive(&ctx.cta->slot_empty[turn % GPUOS_SLOTS]);
-  return turn + 1;
+  gpuos_leave_tile(ctx, turn);
+  return gpuos_turn_after(turn);
 }
 
-// ---- the store warp -----------------------------------------------------------------------------
+// ---- the store warps ----------------------------------------------------------------------------
 
-// How far it is: mbarriers are waited for at the parity of the slot's use.
+// How far one is. The slots are their turns in turn.
 struct gpuos_storer {
-  uint32_t turn;     // slots seen
-  uint32_t unsaid;   // lane 0: tiles stored whose counter has not been told
-  uint32_t sum_uses; // bit s: parity of the next sums in slot s
-  bool follows;      // lane 0: the tile before was one of those
+  uint32_t turn;
+  uint32_t unsaid; // lane 0: tiles stored whose counter has not been told
+  uint64_t met;    // the wait list that was last over, and its step
 };
 
-// What the tile reads is there, so its other inputs can be loaded; `waited`: it was not when asked first.
 // False: stop.
-GPUOS_DEVICE bool gpuos_await_begun(const gpuos_ctx &ctx, uint32_t parity, bool &waited) {
+GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
-  const uint64_t mark = gpuos_wait_mark(*ctx.slot);
-  const volatile uint64_t *met = &cta.flow[0].met;
-  uint64_t *sums = &cta.sums_full[gpuos_slot_number(ctx)];
-  waited = false;
-  while (!__any_sync(0xffffffffu, *met == mark || mbarrier_test_wait_parity(sums, parity))) {
-    if (__all_sync(0xffffffffu, ld_relaxed_shared(&cta.gone) != 0)) return false;
-    waited = true;
-    __nanosleep(100);
-  }
-  __threadfence_block();
-  return true;
-}
-
-// False: stop.
-GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t parity) {
-  gpuos_cta &cta = *ctx.cta;
-  if (!gpuos_wait_worker(cta, &cta.sums_full[gpuos_slot_number(ctx)], parity)) return false;
-  if (gpuos_lane0() && cta.args.stats) cta.sums_over = gpuos_now(cta);
+  const uint32_t at = turn % GPUOS_SLOTS;
+  if (!gpuos_wait_worker(cta, &cta.sums_full[at], gpuos_parity(turn))) return false;
+  if (gpuos_lane0() && cta.args.stats) cta.sums_over[at] = gpuos_now(cta);
   return true;
 }
 
 // Tells the watchdog which tile runs, unless the workers are through with it: they may have something else
 // to tell by now.
-GPUOS_DEVICE void gpuos_say_running(const gpuos_ctx &ctx, uint32_t parity) {
+GPUOS_DEVICE void gpuos_say_running(const gpuos_ctx &ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
-  if (gpuos_lane0() && !mbarrier_test_wait_parity(&cta.sums_full[gpuos_slot_number(ctx)], parity))
+  if (!mbarrier_test_wait_parity(&cta.sums_full[turn % GPUOS_SLOTS], gpuos_parity(turn)))
     gpuos_report(cta, GPUOS_SM_RUNNING, ctx.slot->number);
 }
 
-// A tile whose weights stream runs from the end of the one before it, or from when its inputs are there,
-// until its sums are.
+// A tile whose weights stream ran from the end of the one before it, or from when X was there, until its sums
+// were.
+GPUOS_DEVICE void gpuos_record_stream(gpuos_cta &cta, const gpuos_slot &slot, uint32_t turn,
+                                      uint32_t number) {
+  const gpuos_moment end = cta.sums_over[turn % GPUOS_SLOTS];
+  gpuos_moment start = cta.sums_over[(turn + GPUOS_SLOTS - 1) % GPUOS_SLOTS];
+  if (cta.unit_start.ns > start.ns && cta.unit_start.ns <= end.ns) start = cta.unit_start;
+  if (start.ns > end.ns) start = end; // its note came late
+  gpuos_record_unit(cta, slot, 0, number, start, end);
+}
+
+// The workers may run ahead of what the tile waits for, as far as X is there: whatever else is read, and what
+// is written, is so when all of that is over.
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_store_stream(const gpuos_ctx &ctx, gpuos_storer &s) {
   gpuos_cta &cta = *ctx.cta;
-  const uint32_t at = gpuos_slot_number(ctx), parity = s.sum_uses >> at & 1;
-  bool waited;
-  if (!gpuos_await_begun(ctx, parity, waited)) return false;
-  gpuos_say_running(ctx, parity);
-  gpuos_moment start = {0, 0};
-  if (gpuos_lane0() && cta.args.stats)
-    start = s.follows && !waited ? cta.sums_over : gpuos_now(cta);
-  if (!PROGRAM::store(ctx, parity, ctx.slot->unit)) return false;
-  s.sum_uses ^= 1u << at;
-  s.follows = true;
+  if (!gpuos_wait_all(cta, *ctx.slot, s.met, [] {})) return false;
+  if (gpuos_lane0()) gpuos_say_running(ctx, s.turn);
+  if (!PROGRAM::store(ctx, s.turn, ctx.slot->of->unit)) return false;
   if (!gpuos_lane0()) return true;
   const uint32_t number = gpuos_count_unit(cta, 0);
-  if (cta.args.stats) gpuos_record_unit(cta, *ctx.slot, 0, number, start, cta.sums_over);
   s.unsaid++;
+  if (cta.args.stats) gpuos_record_stream(cta, *ctx.slot, s.turn, number);
   return true;
 }
 
-// The next tile has the same counter and is on its way here: whoever waits for one of them waits for
-// both, and a fence of the GPU's memory takes as long as a tile.
+// This warp's next tile has the same counter and is on its way here: whoever waits for one of them waits
+// for both, and a fence of the GPU's memory takes as long as a tile.
 GPUOS_DEVICE bool gpuos_another_follows(gpuos_cta &cta, const gpuos_slot &slot, uint32_t turn) {
-  const uint32_t next = (turn + 1) % GPUOS_SLOTS;
-  const gpuos_slot &after = cta.slots[next];
-  if (!mbarrier_test_wait_parity(&cta.slot_full[next], (turn + 1) / GPUOS_SLOTS & 1)) return false;
-  return after.tile.op == slot.tile.op && after.tile.signal == slot.tile.signal &&
-         after.step == slot.step;
+  const uint32_t next = gpuos_turn_after(turn, GPUOS_STORES);
+  const gpuos_slot &after = cta.slots[next % GPUOS_SLOTS];
+  if (!mbarrier_test_wait_parity(&cta.slot_full[next % GPUOS_SLOTS], gpuos_parity(next)))
+    return false;
+  return after.tile.signal == slot.tile.signal && after.step == slot.step &&
+         after.tile.op == slot.tile.op;
+}
+
+// A tile that the workers store: if it began by what is stamped, this warp sees to its waits. False: stop.
+GPUOS_DEVICE bool gpuos_await_plain(const gpuos_ctx &ctx, gpuos_storer &s) {
+  gpuos_cta &cta = *ctx.cta;
+  if (ctx.slot->of->from[0] != GPUOS_NONE) {
+    if (!gpuos_wait_all(cta, *ctx.slot, s.met, [] {})) return false;
+    __threadfence_block();
+    if (gpuos_lane0()) st_relaxed_shared(&ctx.slot->cleared, 1);
+  }
+  return gpuos_wait_worker(cta, &cta.sums_full[s.turn % GPUOS_SLOTS], gpuos_parity(s.turn));
 }
 
 // One tile's results, all lanes. False: stop. The slot is free before others are told: a fence and the way to
@@ -247,10 +273,8 @@ GPUOS_DEVICE bool gpuos_store_tile(gpuos_cta &cta, char *smem, gpuos_storer &s) 
   const uint32_t at = s.turn % GPUOS_SLOTS;
   const gpuos_ctx ctx = {&cta, &cta.slots[at], smem};
   const gpuos_done done = {ctx.slot->tile.signal, ctx.slot->step};
-  if (!PROGRAM::bulk(ctx.slot->unit))
-    s.follows = false;
-  else if (!gpuos_store_stream<PROGRAM>(ctx, s))
-    return false;
+  const bool streams = PROGRAM::bulk(ctx.slot->of->unit);
+  if (!(streams ? gpuos_store_stream<PROGRAM>(ctx, s) : gpuos_await_plain(ctx, s))) return false;
   __syncwarp();
   if (gpuos_lane0()) {
     const bool wait = s.unsaid == 0 || gpuos_another_follows(cta, *ctx.slot, s.turn);
@@ -259,13 +283,15 @@ GPUOS_DEVICE bool gpuos_store_tile(gpuos_cta &cta, char *smem, gpuos_storer &s) 
     if (!wait) s.unsaid = 0;
   }
   __syncwarp();
-  s.turn++;
+  s.turn = gpuos_turn_after(s.turn, GPUOS_STORES);
   return true;
 }
 
-template <class PROGRAM> GPUOS_DEVICE void gpuos_store_loop(gpuos_cta &cta, char *smem) {
-  gpuos_storer s = {};
-  while (gpuos_wait_worker(cta, &cta.slot_full[s.turn % GPUOS_SLOTS], s.turn / GPUOS_SLOTS & 1) &&
+// Of the warp with the first turn `turn`.
+template <class PROGRAM>
+GPUOS_DEVICE void gpuos_store_loop(gpuos_cta &cta, char *smem, uint32_t turn) {
+  gpuos_storer s = {turn, 0, ~0ull};
+  while (gpuos_wait_worker(cta, &cta.slot_full[s.turn % GPUOS_SLOTS], gpuos_parity(s.turn)) &&
          gpuos_store_tile<PROGRAM>(cta, smem, s)) {
   }
 }

@@ -14,7 +14,7 @@ GPUOS_DEVICE bool gpuos_lane0() { return gpuos_lane() == 0; }
 
 // ---- waiting without ever hanging ---------------------------------------------------------------
 
-GPUOS_DEVICE bool gpuos_leaving(gpuos_cta &cta) {
+GPUOS_DEVICE bool gpuos_leaving(const gpuos_cta &cta) {
   return ld_relaxed_shared(&cta.stop) || ld_relaxed_shared(&cta.command) == GPUOS_LEAVE;
 }
 
@@ -292,39 +292,71 @@ GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x,
   return step;
 }
 
-// The operator's records, unless the slot still has them from the tile before; from the other slot if
-// that has them.
+// A place for an operator's records that neither a tile on its way needs nor, perhaps, the next one: that of
+// turn `turn` will; GPUOS_NONE, if there is none yet.
+GPUOS_DEVICE uint32_t gpuos_find_room(const gpuos_cta &cta, uint32_t turn) {
+  const uint32_t s = gpuos_lane(), before = turn - 1 - (turn - 1 - s) % GPUOS_SLOTS;
+  bool used = s < GPUOS_SLOTS && s < turn;
+  if (used && before != turn - 1)
+    used = !mbarrier_test_wait_parity(&cta.slot_empty[s], before / GPUOS_SLOTS & 1);
+  const uint32_t place = used ? (uint32_t)(cta.slots[s].of - cta.known) : GPUOS_NONE;
+  uint32_t room = GPUOS_NONE;
+#pragma unroll
+  for (uint32_t k = 0; k < GPUOS_KNOWN; k++)
+    if (!__any_sync(0xffffffffu, place == k)) room = k;
+  return room;
+}
+
+// The place that has them, or GPUOS_NONE.
+GPUOS_DEVICE uint32_t gpuos_find_op(const gpuos_cta &cta, uint32_t number) {
+  uint32_t place = GPUOS_NONE;
+#pragma unroll
+  for (uint32_t k = 0; k < GPUOS_KNOWN; k++)
+    if (cta.known[k].number == number) place = k;
+  return place;
+}
+
+// The operator's records from the table.
 template <class PROGRAM>
-GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_slot &slot, uint32_t number,
-                                 const gpuos_slot &other) {
-  if (slot.tile.op == number) return;
-  if (other.tile.op == number) {
-    gpuos_copy_words(&slot.op, &other.op, sizeof slot.op);
-    gpuos_copy_words(slot.places, other.places,
-                     other.op.operand_count * (uint32_t)sizeof slot.places[0]);
-    if (gpuos_lane0()) slot.unit = other.unit, slot.slices = other.slices;
-    return;
+GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_known &known, uint32_t number) {
+  __syncwarp(); // all lanes have looked what is there
+  gpuos_copy_words(&known.op, cta.ops + number, sizeof known.op);
+  if (gpuos_lane0()) {
+    known.number = number, known.unit = PROGRAM::unit(number);
+    for (int i = 0; i < 4; i++) known.from[i] = PROGRAM::numbers(number).from[i];
   }
-  gpuos_copy_words(&slot.op, cta.ops + number, sizeof slot.op);
-  if (gpuos_lane0()) slot.unit = PROGRAM::unit(number);
   __syncwarp();
-  if (gpuos_lane0()) slot.slices = gpuos_op_slices(&slot.op);
-  for (uint32_t i = gpuos_lane(); i < slot.op.operand_count * GPUOS_DIMS; i += 32) {
-    const gpuos_operand_t &x = cta.operands[slot.op.first_operand + i / GPUOS_DIMS];
-    gpuos_place &place = slot.places[i / GPUOS_DIMS];
+  for (uint32_t i = gpuos_lane(); i < known.op.operand_count * GPUOS_DIMS; i += 32) {
+    const gpuos_operand_t &x = cta.operands[known.op.first_operand + i / GPUOS_DIMS];
+    gpuos_place &place = known.places[i / GPUOS_DIMS];
     const uint32_t d = i % GPUOS_DIMS;
-    place.step[d] = gpuos_step(slot.op, x, d);
+    place.step[d] = gpuos_step(known.op, x, d);
     place.stride[d] = x.stride[d];
     place.extent[d] = x.extent[d];
     if (d == 0) place.address = ((const uint64_t *)cta.args.buffers)[x.buffer] + x.offset_bytes;
   }
+  __syncwarp();
+}
+
+// Makes operator `number` the one of the slot of turn `turn`, which is empty. False: stop.
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_know_op(gpuos_cta &cta, uint32_t turn, uint32_t number) {
+  uint32_t place = gpuos_find_op(cta, number);
+  if (place == GPUOS_NONE) {
+    while ((place = gpuos_find_room(cta, turn)) == GPUOS_NONE)
+      if (__any_sync(0xffffffffu, ld_relaxed_shared(&cta.stop) != 0)) return false;
+    gpuos_fetch_op<PROGRAM>(cta, cta.known[place], number);
+  }
+  if (gpuos_lane0()) cta.slots[turn % GPUOS_SLOTS].of = &cta.known[place];
+  __syncwarp();
+  return true;
 }
 
 // The iteration box of the slot's tile, as gpuos_tile_box has it, a dimension a lane: one thread would
 // divide for a microsecond. True: tile `other` of the same operator has the same columns and batch.
 GPUOS_DEVICE bool gpuos_make_box(gpuos_slot &slot, uint32_t index, uint32_t other) {
   const uint32_t lane = gpuos_lane(), d = lane % GPUOS_DIMS, all = 0xffffffffu;
-  const uint32_t extent = slot.op.extent[d], tile = slot.op.tile[d];
+  const uint32_t extent = slot.of->op.extent[d], tile = slot.of->op.tile[d];
   uint32_t lo = (lane / GPUOS_DIMS == 0 ? index : other) * tile;
   if (!__all_sync(all, d == 2 || tile >= extent)) { // cut along more than dimension 2
     const uint32_t grid = (extent - 1) / tile + 1;

@@ -7,20 +7,39 @@
 // Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_STREAMS, whether the
 // weights of some unit stream, which then has CTAs to itself; GPUOS_SMEM_LIMIT, bytes
 // of one CTA; GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that
-// a unit without a ring may; GPUOS_SLOTS.
+// a unit without a ring may; GPUOS_SLOTS; GPUOS_OPERANDS, the most of an operator; GPUOS_OPS, how many
+// operators; GPUOS_STAMPED_BYTES,
+// of the workspace with stamped words beside it, or 0.
 #pragma once
 #include "dtype.cuh"
 
 enum {
   GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
-  GPUOS_AGENTS = GPUOS_STREAMS ? 160 : 128,
+  GPUOS_STORES = GPUOS_STREAMS ? 2 : 0, // warps for results
+  GPUOS_AGENTS = 128 + 32 * GPUOS_STORES,
   GPUOS_STAGES = 4, // of the ring of the wgmma units: ring.cuh
   // Of the one that weights stream through, at most: stream.cuh.
   GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
-  GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 3 : 0, // tickets drawn before they are needed
+  GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
+  GPUOS_KNOWN = GPUOS_SLOTS > 2 ? 3 : 2, // operators whose records are there
 };
+
+// A CTA's tiles are its turns, one after the other, each in slot turn % GPUOS_SLOTS; who goes from turn to turn
+// does so by this. Numbers come back before 32 bits end, where six slots would begin anew in the middle.
+#ifndef GPUOS_LAST_TURNS
+#define GPUOS_LAST_TURNS (1u << 30)
+#endif
+enum {
+  GPUOS_ROUND = 2 * GPUOS_SLOTS, // until slots and parities are the same again
+  GPUOS_TURNS = GPUOS_LAST_TURNS / GPUOS_ROUND * GPUOS_ROUND,
+};
+GPUOS_DEVICE uint32_t gpuos_turn_after(uint32_t turn, uint32_t turns = 1) {
+  const uint32_t after = turn + turns;
+  return after < GPUOS_TURNS ? after : after - (GPUOS_TURNS - GPUOS_ROUND);
+}
+GPUOS_DEVICE uint32_t gpuos_parity(uint32_t turn) { return turn / GPUOS_SLOTS & 1; }
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
 struct gpuos_place {
@@ -38,28 +57,43 @@ struct __align__(16) gpuos_message {
 // Tiles are drawn ahead, so what is said about the one that runs has a channel of its own.
 enum { GPUOS_TAKE_CHANNEL, GPUOS_RUN_CHANNEL, GPUOS_CHANNELS };
 
-struct gpuos_slot {
+// An operator's records, for the tiles of it that are on their way.
+struct gpuos_known {
+  gpuos_op_t op;
+  uint32_t number;  // the operator's; GPUOS_NONE: none
+  uint32_t unit;    // of the program, that runs it
+  uint32_t from[4]; // the operators whose stamped results it reads: as x, k, v, rotation
+  gpuos_place places[GPUOS_OPERANDS];
+};
+
+struct __align__(16) gpuos_slot {
   uint32_t number; // the tile's ticket; GPUOS_NONE: leave
   uint32_t step;   // that it belongs to
-  uint32_t slices; // that the tile has
   uint32_t slice;  // its first one; above 0 its accumulators come from park slot `resume`
   uint32_t resume;
-  uint32_t unit;    // of the program, that runs it
-  uint32_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
+  gpuos_tile_t tile;
+  gpuos_box_t box;
+  uint32_t alike;   // of the same operator as the CTA's tile before, with the same waits
+  uint32_t entered; // what it waits for is over, and it runs
+  uint32_t cleared; // of one that began by what is stamped: what it waits for is over
+  uint16_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.
   uint32_t stop_slice, park;
-  gpuos_tile_t tile;
-  gpuos_box_t box;
-  gpuos_op_t op;
-  gpuos_place places[GPUOS_MAX_OPERANDS];
+  const gpuos_known *of; // its operator
 };
 
-// What code generation knows of an operator, for the scheduler: the unit that runs it; the tickets of the
-// next operator that should not crowd an SM, from `first` to before `end`; and if its tiles follow each other
-// and have the same waits and signal, its `count` tickets from `from` on.
+// What code generation knows of an operator, for the scheduler.
 struct gpuos_op_numbers {
-  uint32_t unit, first, end, from, count;
+  uint32_t unit; // that runs it
+  uint32_t next; // the operator after it whose records are best had early
+  // Tickets of the next operator that should not crowd an SM, to before the last.
+  uint32_t crowd, crowd_end;
+  // If its tiles are cut along dimension 2 only, follow each other and have the same waits and signal: their
+  // tickets, otherwise none.
+  uint32_t first, count;
+  uint32_t wait_list, signal;
+  uint32_t from[4];
 };
 
 // What is to be signalled for a tile.
@@ -107,9 +141,11 @@ struct gpuos_cta {
   const gpuos_tile_t *tiles;
   const gpuos_wait_list_t *wait_lists;
   const gpuos_wait_t *waits;
+  uint64_t stamps;                 // stamp.cuh
   uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
   // What the watch last read of the control block.
   uint32_t command, submitted, parked, lent, wait_limit_us;
+  uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
   uint32_t gone;                           // the scheduler has left, and nothing comes any more
@@ -119,7 +155,6 @@ struct gpuos_cta {
   uint64_t held_total_ns;                  // in all pauses so far
   uint32_t units_run;
   gpuos_moment unit_start; // of the unit that runs, if worker 0 ends it
-  gpuos_moment sums_over;  // of a streaming tile, the last one that has them
   // Of the ring: its stages are filled, and used up; of the slots likewise.
   uint64_t full[GPUOS_STAGES], empty[GPUOS_STAGES];
   uint64_t slot_full[GPUOS_SLOTS], slot_empty[GPUOS_SLOTS];
@@ -127,12 +162,15 @@ struct gpuos_cta {
   uint64_t want;      // the loader will soon want the next tile
   uint32_t stored[2]; // warps that have written their results, of even and of odd tiles
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
-  uint64_t sums_full[GPUOS_SLOTS];  // all warps are through with a streaming tile's weights
+  uint64_t sums_full[GPUOS_SLOTS];  // all warps are through with the tile
+  gpuos_moment
+      sums_over[GPUOS_SLOTS]; // since when, of a tile that streams, if anybody wants to know
   gpuos_flow flow[GPUOS_FLOWS];
   gpuos_stream_layout layout;
   // From the leader of the cluster to the other CTA, by channel, and back.
   uint64_t message_full[GPUOS_CHANNELS], message_free[GPUOS_CHANNELS], peer_ready;
   gpuos_message message[GPUOS_CHANNELS];
+  gpuos_known known[GPUOS_KNOWN];
   gpuos_slot slots[GPUOS_SLOTS];
 };
 static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
@@ -204,7 +242,7 @@ GPUOS_DEVICE void gpuos_add_stats(const gpuos_cta &cta, const gpuos_slot &slot, 
   red_relaxed_gpu_add_u64(&stats->units, 1);
   red_relaxed_gpu_add_u64(&stats->run_ns, run_ns);
   red_relaxed_gpu_max(&stats->longest_ns, run_ns);
-  if (run_ns > slot.op.bound_ns) red_relaxed_gpu_add(&stats->over_bound, 1);
+  if (run_ns > slot.of->op.bound_ns) red_relaxed_gpu_add(&stats->over_bound, 1);
   if (paused_ns) red_relaxed_gpu_add(&stats->paused, 1);
   red_relaxed_gpu_add(&stats->bins[bin < GPUOS_UNIT_BINS ? bin : GPUOS_UNIT_BINS - 1], 1);
 }
@@ -284,7 +322,9 @@ template <int PLACE_, int DTYPE_, int MOVES_> struct gpuos_view {
   enum { PRESENT = 1, PLACE = PLACE_, MOVES = MOVES_ };
   enum { DTYPE = DTYPE_, BYTES = gpuos_format<DTYPE_>::BYTES };
 
-  GPUOS_DEVICE const gpuos_place &place(const gpuos_ctx &ctx) { return ctx.slot->places[PLACE]; }
+  GPUOS_DEVICE const gpuos_place &place(const gpuos_ctx &ctx) {
+    return ctx.slot->of->places[PLACE];
+  }
   GPUOS_DEVICE uint64_t base(const gpuos_ctx &ctx) { return place(ctx).address; }
   GPUOS_DEVICE uint32_t step(const gpuos_ctx &ctx, int dim) { return place(ctx).step[dim]; }
   // Of a dimension of the view, whatever it follows.

@@ -69,6 +69,8 @@ GPUOS_DEVICE void gpuos_watch(gpuos_cta &cta) {
       st_relaxed_shared(&cta.lent, (lent & mine) == mine);
       st_relaxed_shared(&cta.parked, parked);
       gpuos_obey(cta, command, fault, since_ns, said);
+      const bool runs = command == GPUOS_RUN && fault == GPUOS_FAULT_NONE;
+      st_relaxed_shared(&cta.usual, runs && (lent & mine) == mine);
     }
     __syncwarp();
     if (command != GPUOS_PAUSE) __nanosleep(GPUOS_WATCH_NS);

@@ -6,6 +6,8 @@
 #ifndef GPUOS_EMULATE_LANGUAGE_H_
 #define GPUOS_EMULATE_LANGUAGE_H_
 
+#define GPUOS_LAST_TURNS 100 // so that a CTA's turns come back now and then
+
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -174,6 +176,7 @@ static inline void __syncwarp() {
 static inline void __syncthreads() { emulated_join(0, emulated->threads, false); }
 static inline void __threadfence_block() {}
 static inline void __nanosleep(uint32_t) { emulated_yield(); }
+static inline int __ffs(int word) { return __builtin_ffs(word); }
 
 template <class T> static inline T __shfl_sync(uint32_t mask, T value, int lane) {
   static_assert(sizeof(T) <= 8, "shuffled");

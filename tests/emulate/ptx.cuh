@@ -82,6 +82,7 @@ GPUOS_DEVICE uint64_t mov_globaltimer() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) / EMULATED_SLOWNESS;
 }
+GPUOS_DEVICE uint32_t mov_u32(uint32_t value) { return value; }
 GPUOS_DEVICE uint32_t mov_laneid() { return threadIdx.x % 32; }
 GPUOS_DEVICE uint32_t mov_smid() { return blockIdx.x; }
 
@@ -171,6 +172,25 @@ GPUOS_DEVICE uint32_t ld_global_u32(const void *at) { return emulated_aligned<ui
 GPUOS_DEVICE uint32_t ld_global_u16(const void *at) { return emulated_aligned<uint16_t>(at); }
 GPUOS_DEVICE uint32_t ld_global_u8(const void *at) { return *(const uint8_t *)at; }
 GPUOS_DEVICE void st_global_v4(uint64_t at, uint4 v) { memcpy((void *)at, &v, sizeof v); }
+GPUOS_DEVICE uint4 ld_relaxed_gpu_v2_u64(uint64_t at) {
+  const uint64_t *words = (const uint64_t *)at, a = emulated_load(words), b = emulated_load(words + 1);
+  return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
+  const uint32_t *words = (const uint32_t *)at;
+  uint4 v = {emulated_load(words), emulated_load(words + 1), emulated_load(words + 2),
+             emulated_load(words + 3)};
+  return v;
+}
+GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
+  __atomic_store_n((uint64_t *)at, value, __ATOMIC_SEQ_CST);
+}
+GPUOS_DEVICE void st_relaxed_gpu_u32(uint64_t at, uint32_t value) {
+  __atomic_store_n((uint32_t *)at, value, __ATOMIC_SEQ_CST);
+}
+GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
+  memcpy(emulated_shared(at), &value, sizeof value);
+}
 GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
 }

@@ -1,0 +1,238 @@
+// alone.cuh: the scheduler of a CTA that is no cluster's: one tile after another into a slot.
+//
+// It runs ahead of what tiles wait for, so that weights stream meanwhile, and draws tickets before it needs
+// them, but not more of a kind than its share. At the ceiling of the memory an SM of 56 has a tile of 128
+// KiB every 1.6 us, so lane 0 does by itself what a tile takes, in some 80 instructions; the warp comes
+// together where an operator's records are fetched.
+#pragma once
+#include "take.cuh"
+
+// Tiles that do not stream: the scheduler runs ahead of what they wait for, at no time at all, so that
+// one SM would take several while others had none, and run them one after the other. So it keeps one, until
+// that runs, when every SM has had the time to take one, or the others of its operator are drawn.
+struct gpuos_crowd {
+  bool holds;
+  uint32_t turn, step, end; // of the tile; before which ticket its operator ends
+};
+
+// Lane 0's, but for what the warp needs to help: turn, taken, of.
+struct gpuos_alone {
+  uint32_t turn, step; // slots filled so far; the last tile's
+  bool open;           // there are tickets of tiles
+  // Tickets drawn ahead. The way of one to the L2 and back takes as long as a tile runs, so nothing waits for
+  // what it has just asked for, nor moves it from register to register, which would be to wait for it.
+  uint64_t ticket0, ticket1;
+  uint32_t first, held; // which of them is next; how many there are
+  gpuos_crowd crowd;
+  gpuos_taken taken;              // the last tile, or one that the warp is to help with
+  gpuos_op_numbers of;            // of the last tile's operator
+  const gpuos_known *known;       // it, unless
+  bool unknown;                   // the warp is to fetch it first
+  uint32_t rows, columns, n1, n3; // its tile and extent along dimension 2; of its boxes
+  uint32_t tiles;                 // of it, one after the other
+};
+enum { GPUOS_TICKETS = 2 };
+static_assert((int)GPUOS_AHEAD <= (int)GPUOS_TICKETS, "places for them");
+
+// What lane 0 needs the warp for.
+enum gpuos_need {
+  GPUOS_NEEDS_NOTHING,
+  GPUOS_NEEDS_BOX,   // of the tile it has taken, and its operator's records
+  GPUOS_NEEDS_NEXT,  // records of the operator `of.next`, to have them early
+  GPUOS_NEEDS_TO_GO, // it leaves
+};
+
+// ---- tickets: lane 0 ----------------------------------------------------------------------------
+
+// To ptxas the address differs from lane to lane: if it were the same, it would add over the lanes first and
+// shuffle the result back, and so wait for it as soon as it has asked.
+GPUOS_DEVICE uint64_t gpuos_draw(const gpuos_cta &cta) {
+  return atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket + mov_laneid(), 1);
+}
+
+GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t turn) {
+  if (!crowd.holds) return false;
+  const gpuos_slot &slot = cta.slots[crowd.turn % GPUOS_SLOTS];
+  const bool runs = turn - crowd.turn >= GPUOS_SLOTS || ld_relaxed_shared(&slot.entered);
+  const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
+  crowd.holds = !runs && (uint32_t)ticket < crowd.end && (uint32_t)(ticket >> 32) == crowd.step;
+  return crowd.holds;
+}
+
+// How many tickets to draw ahead after tile `number`: as many as are not likely to be a crowd's, when all SMs
+// draw in turn, and one, since it may keep that one; none after a tile of the crowd.
+GPUOS_DEVICE uint32_t gpuos_far_sight(const gpuos_cta &cta, uint32_t number, uint32_t crowd) {
+  if (GPUOS_AHEAD == 0 || number >= crowd) return 0;
+  return crowd - number < GPUOS_AHEAD * cta.args.sm_count ? 1 : (uint32_t)GPUOS_AHEAD;
+}
+
+// A ticket at least, in `mine` if it had none. What it has drawn it runs, also when its SM is no longer lent.
+// False: leave.
+GPUOS_DEVICE bool gpuos_have_ticket(gpuos_cta &cta, gpuos_alone &s, uint64_t &mine, bool &lent) {
+  gpuos_idling said = {};
+  for (;;) {
+    lent = true;
+    if (!ld_relaxed_shared(&cta.usual)) {
+      gpuos_wait_out_hold(cta);
+      if (gpuos_leaving(cta)) return false;
+      lent = ld_relaxed_shared(&cta.lent) != 0;
+    }
+    if (s.held) return true;
+    if (GPUOS_AHEAD && gpuos_crowded(cta, s.crowd, s.turn)) continue;
+    if (lent && !s.open) s.open = gpuos_look(cta);
+    if (lent && s.open) {
+      mine = gpuos_draw(cta);
+      s.held = 1;
+      return true;
+    }
+    gpuos_idle(cta, said, s.turn);
+  }
+}
+
+GPUOS_DEVICE void gpuos_set_known(gpuos_alone &s, const gpuos_known *known) {
+  s.known = known, s.unknown = false;
+  s.rows = known->op.tile[2], s.columns = known->op.extent[2];
+  s.n1 = known->op.extent[1], s.n3 = known->op.extent[3];
+}
+
+// The tile of ticket `number`: read, unless it follows from the last one or is of the operator after it.
+template <class PROGRAM>
+GPUOS_DEVICE void gpuos_find_tile(const gpuos_cta &cta, gpuos_alone &s, uint32_t number,
+                                  uint32_t step) {
+  s.taken.number = number, s.taken.step = step, s.tiles++;
+  if (number - s.of.first < s.of.count) {
+    s.taken.tile.index = number - s.of.first;
+    return;
+  }
+  const uint32_t last = s.taken.tile.op, next = s.of.next;
+  gpuos_op_numbers of = PROGRAM::numbers(next);
+  if (number - of.first < of.count) {
+    s.taken.tile = {next, number - of.first, of.wait_list, of.signal};
+  } else {
+    s.taken.tile = gpuos_tile_at(cta, number);
+    if (s.taken.tile.op == last) return;
+    of = PROGRAM::numbers(s.taken.tile.op);
+  }
+  const uint32_t place = gpuos_find_op(cta, s.taken.tile.op);
+  s.of = of, s.tiles = 0, s.unknown = place == GPUOS_NONE;
+  if (!s.unknown) gpuos_set_known(s, &cta.known[place]);
+}
+
+// ---- into a slot: lane 0 ------------------------------------------------------------------------
+
+// False: stop.
+GPUOS_DEVICE bool gpuos_await_slot(gpuos_cta &cta, uint32_t turn) {
+  uint64_t *empty = &cta.slot_empty[turn % GPUOS_SLOTS];
+  while (!mbarrier_try_wait_parity(empty, (turn / GPUOS_SLOTS & 1) ^ 1))
+    if (ld_relaxed_shared(&cta.stop)) return false;
+  return true;
+}
+
+// What the host and earlier steps wrote is there for all of the CTA: also for what is read before the tile's
+// waits are over, and by bulk copies.
+GPUOS_DEVICE void gpuos_enter_step() {
+  fence_acq_rel_gpu();
+  if constexpr (GPUOS_STREAMS) fence_proxy_async();
+}
+
+// The slot has its operator and its box: it is the tile's.
+GPUOS_DEVICE void gpuos_publish_alone(gpuos_cta &cta, gpuos_alone &s) {
+  gpuos_slot &slot = cta.slots[s.turn % GPUOS_SLOTS];
+  slot.number = s.taken.number, slot.step = s.taken.step;
+  slot.slice = slot.resume = slot.pair = slot.realign = 0;
+  slot.entered = slot.cleared = 0;
+  slot.tile = s.taken.tile;
+  slot.alike = s.tiles > 0 && s.of.count > 0 && s.taken.step == s.step;
+  slot.stop_slice = slot.park = GPUOS_NONE;
+  gpuos_wait_out_hold(cta); // no tile begins in a pause
+  if (slot.step != s.step) gpuos_enter_step();
+  s.step = slot.step;
+  mbarrier_arrive(&cta.slot_full[s.turn % GPUOS_SLOTS]);
+  s.turn = gpuos_turn_after(s.turn);
+}
+
+// The tile is one of those that follow each other, and its operator known.
+GPUOS_DEVICE void gpuos_follow_on(gpuos_cta &cta, gpuos_alone &s) {
+  gpuos_slot &slot = cta.slots[s.turn % GPUOS_SLOTS];
+  const uint32_t lo = s.taken.tile.index * s.rows, left = s.columns - lo;
+  slot.of = s.known;
+  slot.box = {{0, 0, lo, 0}, {1, s.n1, left < s.rows ? left : s.rows, s.n3}};
+  gpuos_publish_alone(cta, s);
+}
+
+// The next tile, whose ticket is `mine` if there is one; then further tickets, in the order of their names.
+template <class PROGRAM>
+GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s, uint64_t &mine,
+                                        uint64_t &other) {
+  bool lent;
+  if (!gpuos_have_ticket(cta, s, mine, lent)) return GPUOS_NEEDS_TO_GO;
+  const uint32_t number = (uint32_t)mine, step = (uint32_t)(mine >> 32);
+  s.held--, s.first ^= 1;
+  s.open = number < cta.tile_count;
+  if (!s.open) return GPUOS_NEEDS_NOTHING; // its step has no more
+  gpuos_find_tile<PROGRAM>(cta, s, number, step);
+  const uint32_t far = lent ? gpuos_far_sight(cta, number, s.of.crowd) : 0;
+  if (s.held < 1 && far > 0) other = gpuos_draw(cta), s.held = 1;
+  if (s.held < 2 && far > 1) mine = gpuos_draw(cta), s.held = 2;
+  if (number >= s.of.crowd) s.crowd = {true, s.turn, step, s.of.crowd_end};
+  if (!gpuos_await_slot(cta, s.turn)) return GPUOS_NEEDS_TO_GO;
+  if (s.unknown || s.of.count == 0) return GPUOS_NEEDS_BOX;
+  gpuos_follow_on(cta, s);
+  return s.tiles == 1 ? GPUOS_NEEDS_NEXT : GPUOS_NEEDS_NOTHING;
+}
+
+// Tiles, until the warp is needed. Twice, since which ticket is next must not be a register's choice.
+template <class PROGRAM> GPUOS_DEVICE gpuos_need gpuos_take_alone(gpuos_cta &cta, gpuos_alone &s) {
+  for (gpuos_need need = GPUOS_NEEDS_NOTHING;;) {
+    if (s.first == 0) {
+      need = gpuos_take_next<PROGRAM>(cta, s, s.ticket0, s.ticket1);
+      if (need != GPUOS_NEEDS_NOTHING) return need;
+    }
+    need = gpuos_take_next<PROGRAM>(cta, s, s.ticket1, s.ticket0);
+    if (need != GPUOS_NEEDS_NOTHING) return need;
+  }
+}
+
+// ---- with the warp's help -----------------------------------------------------------------------
+
+// The slot is empty: the taken tile's operator, and its box. False: stop.
+template <class PROGRAM>
+GPUOS_DEVICE bool gpuos_help_with_box(gpuos_cta &cta, gpuos_alone &s, uint32_t turn) {
+  gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
+  const uint32_t op = __shfl_sync(0xffffffffu, s.taken.tile.op, 0);
+  if (!gpuos_know_op<PROGRAM>(cta, turn, op)) return false;
+  gpuos_make_box(slot, __shfl_sync(0xffffffffu, s.taken.tile.index, 0), 0);
+  __syncwarp();
+  if (gpuos_lane0()) {
+    gpuos_set_known(s, slot.of);
+    gpuos_publish_alone(cta, s);
+  }
+  return true;
+}
+
+// Of the operator `next`, if there is room before turn `turn`, and they are not there.
+template <class PROGRAM>
+GPUOS_DEVICE void gpuos_help_ahead(gpuos_cta &cta, uint32_t turn, uint32_t next) {
+  if (gpuos_find_op(cta, next) != GPUOS_NONE) return;
+  const uint32_t room = gpuos_find_room(cta, turn);
+  if (room != GPUOS_NONE) gpuos_fetch_op<PROGRAM>(cta, cta.known[room], next);
+}
+
+template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_alone(gpuos_cta &cta) {
+  gpuos_alone s = {};
+  s.taken.tile.op = GPUOS_NONE; // there was none before it
+  for (;;) {
+    uint32_t need = GPUOS_NEEDS_NOTHING;
+    if (gpuos_lane0()) need = gpuos_take_alone<PROGRAM>(cta, s);
+    __syncwarp();
+    need = __shfl_sync(0xffffffffu, need, 0);
+    if (need == GPUOS_NEEDS_TO_GO) return;
+    const uint32_t turn = __shfl_sync(0xffffffffu, s.turn, 0);
+    const bool box = need == GPUOS_NEEDS_BOX;
+    if (box && !gpuos_help_with_box<PROGRAM>(cta, s, turn)) return;
+    const uint32_t follow = __shfl_sync(0xffffffffu, s.of.count, 0);
+    if (GPUOS_AHEAD && (!box || follow == 0))
+      gpuos_help_ahead<PROGRAM>(cta, gpuos_turn_after(turn, box),
+                                __shfl_sync(0xffffffffu, s.of.next, 0));
+  }
+}

@@ -1,0 +1,47 @@
+// stamp.cuh: results that travel stamped, from product to product.
+//
+// Beside each element of the workspace there is room for a word of twice its size: the element, and when it
+// was written. A reader needs no more than the words: it looks until all of them have the stamp that it
+// expects, so that no fence, counter and second way to the L2 lie between a result and its use. A word is
+// stored and loaded at once, and holds nothing but itself; what a tile waits for is awaited as ever, before
+// it writes.
+#pragma once
+#include "unit.cuh"
+
+// Of what an operator writes in a step.
+GPUOS_DEVICE uint32_t gpuos_stamp(uint32_t step, uint32_t op) { return step * GPUOS_OPS + op; }
+
+template <int DTYPE> struct gpuos_stamped {
+  enum {
+    BYTES = gpuos_format<DTYPE>::BYTES,
+    WORDS = 8 / BYTES, // of a load of 16 bytes
+  };
+  static_assert(BYTES == 2 || BYTES == 4, "half a word is the stamp");
+
+  // Of the element at `element`; those of 4 bytes behind those of 2.
+  GPUOS_DEVICE uint64_t at(const gpuos_cta &cta, uint64_t element) {
+    return cta.stamps + 2 * element + (BYTES == 4 ? 2ull * GPUOS_STAMPED_BYTES : 0);
+  }
+
+  GPUOS_DEVICE void store(const gpuos_cta &cta, uint64_t element, float value, uint32_t stamp) {
+    const uint32_t bits = gpuos_narrow<DTYPE>(value);
+    if constexpr (BYTES == 4)
+      st_relaxed_gpu_u64(at(cta, element), (uint64_t)stamp << 32 | bits);
+    else
+      st_relaxed_gpu_u32(at(cta, element), bits << 16 | (stamp & 0xffff));
+  }
+
+  GPUOS_DEVICE uint4 load(uint64_t at) {
+    return BYTES == 4 ? ld_relaxed_gpu_v2_u64(at) : ld_relaxed_gpu_v4_u32(at);
+  }
+  GPUOS_DEVICE bool there(const uint4 &v, uint32_t stamp) {
+    if constexpr (BYTES == 4) return v.y == stamp && v.w == stamp;
+    return (((v.x ^ stamp) | (v.y ^ stamp) | (v.z ^ stamp) | (v.w ^ stamp)) & 0xffff) == 0;
+  }
+
+  // Four elements of two bytes as they lay.
+  GPUOS_DEVICE uint2 pack(const uint4 &v) { return make_uint2(pair(v.x, v.y), pair(v.z, v.w)); }
+  GPUOS_DEVICE uint32_t pair(uint32_t low, uint32_t high) {
+    return low >> 16 | (high & 0xffff0000);
+  }
+};

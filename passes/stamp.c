@@ -1,0 +1,93 @@
+// stamp: finds the results that travel stamped: what one operator writes and a product whose weights stream
+// reads whole as its x, and what attention reads of its step.
+// needs:    memory
+// provides: op.stamps, op.from
+// keeps:    everything. Waits stay as they are, and nothing is written before they are over; but x is seen
+//           by its stamps, words of which each carries the step it was written in, without a fence, a counter
+//           and the way there: of six microseconds from product to product three
+// source:   DESIGN; NCCL's LL protocol has a flag beside each word as well
+#include <string.h>
+
+#include "passes.h"
+
+enum {
+  MOST_OPS = 32767,          // stamps of 16 bits: none of the last two steps' is another's
+  MOST_ROWS = 2,             // of x, each of which the workers see on its own
+  MOST_NORMED = 8192,        // elements of a row, as shared memory lasts
+  MOST_WORKSPACE = 64 << 20, // bytes: four times as many hold stamped words
+};
+
+// Its elements follow each other, whatever its dimensions.
+static bool dense(const gpuos_operand_t *x, uint64_t *out_elements) {
+  uint64_t elements = 1;
+  bool is = true;
+  for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
+    if (x->extent[d] > 1) is &= x->stride[d] == elements;
+    elements *= x->extent[d];
+  }
+  *out_elements = elements;
+  return is;
+}
+
+static bool writes_whole(const gpuos_operand_t *out, const gpuos_operand_t *x) {
+  uint64_t written, read;
+  return out->value == x->value && out->offset_bytes == x->offset_bytes && out->dtype == x->dtype &&
+         dense(out, &written) && dense(x, &read) && written == read;
+}
+
+// The operator that alone writes all of x, if its device code stamps what it writes.
+static uint32_t find_writer(const gos_plan_t *plan, const gpuos_operand_t *x) {
+  uint32_t writer = GPUOS_NONE, writers = 0;
+  for (uint32_t i = 0; i < plan->ops.count; i++) {
+    const gos_op_t *op = &plan->ops.at[i];
+    for (int k = 0; k < op->op.operand_count; k++) {
+      const gpuos_operand_t *out = &op->operands[k];
+      if (!out->writes || out->value != x->value) continue;
+      writers++;
+      bool table = op->op.kind == GPUOS_ROPE && !gos_op_find(op, GPUOS_AS_X);
+      bool stamps = op->streams || op->op.kind == GPUOS_ATTENTION_COMBINE || table;
+      if (stamps && out->as == GPUOS_AS_OUT && writes_whole(out, x)) writer = i;
+    }
+  }
+  return writers == 1 && x->buffer == plan->workspace ? writer : GPUOS_NONE;
+}
+
+// A product's x, as device/matmul_stream.cuh reads it: floats that it normalises, and keeps meanwhile, or what
+// goes into the tensor cores as it is.
+static void find_x(const gos_plan_t *plan, gos_op_t *op) {
+  const gpuos_operand_t *x = gos_op_find(op, GPUOS_AS_X);
+  bool fits = gos_op_find(op, GPUOS_AS_NORM)
+                  ? x->dtype == GPUOS_F32 && op->op.extent[3] <= MOST_NORMED
+                  : gpuos_dtype_bytes(x->dtype) == 2;
+  if (fits && op->op.extent[1] <= MOST_ROWS) op->from[0] = find_writer(plan, x);
+}
+
+// What attention reads of this step, if keys in memory are of earlier ones: all of it or nothing.
+static void find_own(const gos_plan_t *plan, gos_op_t *op) {
+  static const gpuos_as_t roles[GOS_STAMPED] = {GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V,
+                                                GPUOS_AS_ROTATION};
+  uint32_t from[GOS_STAMPED];
+  for (int i = 0; i < GOS_STAMPED; i++) {
+    const gpuos_operand_t *x = gos_op_find(op, roles[i]);
+    bool words = x && (gpuos_dtype_bytes(x->dtype) == 2 || roles[i] == GPUOS_AS_ROTATION);
+    from[i] = words ? find_writer(plan, x) : GPUOS_NONE;
+    if (from[i] == GPUOS_NONE) return;
+  }
+  if (op->op.extent[1] <= MOST_ROWS) memcpy(op->from, from, sizeof from);
+}
+
+bool gos_pass_stamp(gos_plan_t *plan) {
+  bool few = plan->ops.count <= MOST_OPS && plan->workspace_bytes <= MOST_WORKSPACE;
+  for (uint32_t i = 0; i < plan->ops.count; i++) {
+    gos_op_t *op = &plan->ops.at[i];
+    for (int k = 0; k < GOS_STAMPED; k++) op->from[k] = GPUOS_NONE;
+    if (few && op->streams) find_x(plan, op);
+    if (few && op->early) find_own(plan, op);
+    for (int k = 0; k < GOS_STAMPED; k++) {
+      if (op->from[k] == GPUOS_NONE) continue;
+      plan->ops.at[op->from[k]].stamps = true;
+      plan->stamps = true;
+    }
+  }
+  return true;
+}
