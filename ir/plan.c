@@ -15,7 +15,7 @@ uint64_t gos_op_tiles(const gpuos_op_t *op) {
   return tiles;
 }
 
-// Where weights stream, six slots are as many tiles as the ring holds and a few more, so that the
+// Where weights stream, four slots are as many tiles as the ring holds and a few more, so that the
 // scheduler is always ahead; the ring takes most of shared memory. Otherwise who is ahead by more than a
 // tile only keeps it from others. Bytes as device/unit.cuh has them, which holds itself to them.
 gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
@@ -34,7 +34,7 @@ gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
     uint32_t count = plan->ops.at[i].op.operand_count;
     if (count > most) most = count;
   }
-  uint32_t slots = plan->streams && !cluster ? 6 : 2, known = slots > 2 ? 3 : 2;
+  uint32_t slots = plan->streams && !cluster ? 4 : 2, known = slots > 2 ? 5 : 2;
   uint32_t bytes = BYTES + slots * SLOT_BYTES + known * (KNOWN_BYTES + most * OPERAND_BYTES);
   bytes = cluster ? CLUSTER_BYTES : (bytes + 127) / 128 * 128;
   uint32_t room = slots > 2 ? BESIDE_STREAM_BYTES : plan->target->smem_bytes - bytes;

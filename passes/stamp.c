@@ -3,9 +3,9 @@
 // needs:    memory
 // provides: op.stamps, op.from
 // keeps:    everything. Waits stay as they are, and nothing is written before they are over; but x is seen
-//           by its stamps, words of which each carries the step it was written in, without a fence, a counter
-//           and the way there: of six microseconds from product to product three
-// source:   DESIGN; NCCL's LL protocol has a flag beside each word as well
+//           by its stamps, words of which each says in which step it was written, without a fence, a counter and
+//           the way there
+// source:   NCCL's LL protocol, which has a flag beside each word as well
 #include <string.h>
 
 #include "passes.h"

@@ -2,14 +2,15 @@
 //
 // It runs ahead of what tiles wait for, so that weights stream meanwhile, and draws tickets before it needs
 // them, but not more of a kind than its share. At the ceiling of the memory an SM of 56 has a tile of 128
-// KiB every 1.6 us, so lane 0 does by itself what a tile takes, in some 80 instructions; the warp comes
-// together where an operator's records are fetched.
+// KiB every 1.6 us, so lane 0 alone does what most tiles take: where the next one is follows from the last.
+// The warp comes together where an operator's records are fetched, or a box is divided out.
 #pragma once
 #include "take.cuh"
 
 // Tiles that do not stream: the scheduler runs ahead of what they wait for, at no time at all, so that
 // one SM would take several while others had none, and run them one after the other. So it keeps one, until
-// that runs, when every SM has had the time to take one, or the others of its operator are drawn.
+// what that waits for is over, when every SM has had the time to take one, or the others of its operator are
+// drawn.
 struct gpuos_crowd {
   bool holds;
   uint32_t turn, step, end; // of the tile; before which ticket its operator ends
@@ -53,7 +54,7 @@ GPUOS_DEVICE uint64_t gpuos_draw(const gpuos_cta &cta) {
 GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t turn) {
   if (!crowd.holds) return false;
   const gpuos_slot &slot = cta.slots[crowd.turn % GPUOS_SLOTS];
-  const bool runs = turn - crowd.turn >= GPUOS_SLOTS || ld_relaxed_shared(&slot.entered);
+  const bool runs = turn - crowd.turn >= GPUOS_SLOTS || ld_relaxed_shared(&slot.cleared);
   const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
   crowd.holds = !runs && (uint32_t)ticket < crowd.end && (uint32_t)(ticket >> 32) == crowd.step;
   return crowd.holds;
@@ -139,8 +140,7 @@ GPUOS_DEVICE void gpuos_enter_step() {
 GPUOS_DEVICE void gpuos_publish_alone(gpuos_cta &cta, gpuos_alone &s) {
   gpuos_slot &slot = cta.slots[s.turn % GPUOS_SLOTS];
   slot.number = s.taken.number, slot.step = s.taken.step;
-  slot.slice = slot.resume = slot.pair = slot.realign = 0;
-  slot.entered = slot.cleared = 0;
+  slot.slice = slot.resume = slot.pair = slot.realign = slot.cleared = 0;
   slot.tile = s.taken.tile;
   slot.alike = s.tiles > 0 && s.of.count > 0 && s.taken.step == s.step;
   slot.stop_slice = slot.park = GPUOS_NONE;
@@ -148,7 +148,7 @@ GPUOS_DEVICE void gpuos_publish_alone(gpuos_cta &cta, gpuos_alone &s) {
   if (slot.step != s.step) gpuos_enter_step();
   s.step = slot.step;
   mbarrier_arrive(&cta.slot_full[s.turn % GPUOS_SLOTS]);
-  s.turn = gpuos_turn_after(s.turn);
+  s.turn++;
 }
 
 // The tile is one of those that follow each other, and its operator known.
@@ -232,7 +232,6 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_alone(gpuos_cta &cta) 
     if (box && !gpuos_help_with_box<PROGRAM>(cta, s, turn)) return;
     const uint32_t follow = __shfl_sync(0xffffffffu, s.of.count, 0);
     if (GPUOS_AHEAD && (!box || follow == 0))
-      gpuos_help_ahead<PROGRAM>(cta, gpuos_turn_after(turn, box),
-                                __shfl_sync(0xffffffffu, s.of.next, 0));
+      gpuos_help_ahead<PROGRAM>(cta, turn + box, __shfl_sync(0xffffffffu, s.of.next, 0));
   }
 }

@@ -280,7 +280,7 @@ template <class U> struct gpuos_attention {
     for (uint32_t i = mine; i < count; i += GPUOS_THREADS) {
       uint4 v;
       while (!stamped::there(v = stamped::load(stamped::at(*ctx.cta, from) + i * 16), stamp))
-        if (ld_relaxed_shared(&ctx.cta->stop)) return false;
+        if (gpuos_look_again(ctx)) return false;
       *(uint2 *)(ctx.smem + to + i * 8) =
           stamped::BYTES == 2 ? stamped::pack(v) : make_uint2(v.x, v.z);
     }

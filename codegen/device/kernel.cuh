@@ -82,7 +82,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
 template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &loader) {
   const gpuos_cta &cta = *loader.cta;
   loader.under_way = gpuos_most_under_way(cta.args.sm_count, cta.layout.stage_count);
-  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn = gpuos_turn_after(turn)) {
+  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
     loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
     PROGRAM::load(loader, loader.slot->of->unit);
     mbarrier_arrive(&loader.cta->slot_empty[turn % GPUOS_SLOTS]);
@@ -169,7 +169,7 @@ __device__ __noinline__ uint32_t gpuos_run_turn(gpuos_ctx ctx, uint32_t turn) {
   const gpuos_outcome outcome = PROGRAM::run_plain(ctx, unit);
   if (gpuos_thread() == 0) gpuos_close_tile(*ctx.cta, *ctx.slot, outcome);
   gpuos_leave_tile(ctx, turn);
-  return gpuos_turn_after(turn);
+  return turn + 1;
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {

@@ -170,7 +170,7 @@ template <class U> struct gpuos_matmul_stream {
     bool there = false, stop = false;
     while (!there && !stop) {
       there = stamped::there(stamped::load(from + last * (16 * LOADS)), stamp);
-      stop = ld_relaxed_shared(&ctx.cta->stop) != 0;
+      stop = !there && gpuos_look_again(ctx);
     }
     for (there = false; !there && !stop;) {
       uint4 words[ROW_LOADS];
@@ -183,7 +183,7 @@ template <class U> struct gpuos_matmul_stream {
         there &= stamped::there(words[i], stamp);
         if (chunk_of(i) < CHUNKS) take(i, words[i]);
       }
-      stop = ld_relaxed_shared(&ctx.cta->stop) != 0;
+      stop = !there && gpuos_look_again(ctx);
     }
     return there;
   }

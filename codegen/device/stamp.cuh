@@ -1,4 +1,4 @@
-// stamp.cuh: results that travel stamped, from product to product.
+// stamp.cuh: results that travel stamped: from product to product, and to attention.
 //
 // Beside each element of the workspace there is room for a word of twice its size: the element, and when it
 // was written. A reader needs no more than the words: it looks until all of them have the stamp that it
@@ -10,6 +10,13 @@
 
 // Of what an operator writes in a step.
 GPUOS_DEVICE uint32_t gpuos_stamp(uint32_t step, uint32_t op) { return step * GPUOS_OPS + op; }
+
+// Between two looks at what is not there yet; 256 threads of every SM that look all the time take from the
+// L2 what others load. True: do not, but stop.
+GPUOS_DEVICE bool gpuos_look_again(const gpuos_ctx &ctx) {
+  __nanosleep(50);
+  return ld_relaxed_shared(&ctx.cta->stop) != 0;
+}
 
 template <int DTYPE> struct gpuos_stamped {
   enum {

@@ -296,7 +296,7 @@ GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x,
 // turn `turn` will; GPUOS_NONE, if there is none yet.
 GPUOS_DEVICE uint32_t gpuos_find_room(const gpuos_cta &cta, uint32_t turn) {
   const uint32_t s = gpuos_lane(), before = turn - 1 - (turn - 1 - s) % GPUOS_SLOTS;
-  bool used = s < GPUOS_SLOTS && s < turn;
+  bool used = s < GPUOS_SLOTS;
   if (used && before != turn - 1)
     used = !mbarrier_test_wait_parity(&cta.slot_empty[s], before / GPUOS_SLOTS & 1);
   const uint32_t place = used ? (uint32_t)(cta.slots[s].of - cta.known) : GPUOS_NONE;

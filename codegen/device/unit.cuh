@@ -23,22 +23,11 @@ enum {
   GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
   GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
-  GPUOS_KNOWN = GPUOS_SLOTS > 2 ? 3 : 2, // operators whose records are there
+  GPUOS_KNOWN = GPUOS_SLOTS > 2 ? 5 : 2, // operators whose records are there
 };
 
-// A CTA's tiles are its turns, one after the other, each in slot turn % GPUOS_SLOTS; who goes from turn to turn
-// does so by this. Numbers come back before 32 bits end, where six slots would begin anew in the middle.
-#ifndef GPUOS_LAST_TURNS
-#define GPUOS_LAST_TURNS (1u << 30)
-#endif
-enum {
-  GPUOS_ROUND = 2 * GPUOS_SLOTS, // until slots and parities are the same again
-  GPUOS_TURNS = GPUOS_LAST_TURNS / GPUOS_ROUND * GPUOS_ROUND,
-};
-GPUOS_DEVICE uint32_t gpuos_turn_after(uint32_t turn, uint32_t turns = 1) {
-  const uint32_t after = turn + turns;
-  return after < GPUOS_TURNS ? after : after - (GPUOS_TURNS - GPUOS_ROUND);
-}
+// A CTA's tiles are its turns, one after the other, each in slot turn % GPUOS_SLOTS.
+static_assert((GPUOS_SLOTS & (GPUOS_SLOTS - 1)) == 0, "turns wrap with 32 bits");
 GPUOS_DEVICE uint32_t gpuos_parity(uint32_t turn) { return turn / GPUOS_SLOTS & 1; }
 
 // Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
@@ -74,8 +63,7 @@ struct __align__(16) gpuos_slot {
   gpuos_tile_t tile;
   gpuos_box_t box;
   uint32_t alike;   // of the same operator as the CTA's tile before, with the same waits
-  uint32_t entered; // what it waits for is over, and it runs
-  uint32_t cleared; // of one that began by what is stamped: what it waits for is over
+  uint32_t cleared; // what it waits for is over
   uint16_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.

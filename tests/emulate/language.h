@@ -6,8 +6,6 @@
 #ifndef GPUOS_EMULATE_LANGUAGE_H_
 #define GPUOS_EMULATE_LANGUAGE_H_
 
-#define GPUOS_LAST_TURNS 100 // so that a CTA's turns come back now and then
-
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
