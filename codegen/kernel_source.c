@@ -179,6 +179,8 @@ static void add_run(gos_text_t *text, const source_t *source) {
                is_stream, "gpuos_run_stream<", ">(ctx, turn)", "turn + 1");
 }
 
+enum { MOST_CONSTANTS = 32 << 10 }; // bytes, of 64 KiB that a program has
+
 // As device/unit.cuh has them.
 typedef struct numbers {
   uint32_t unit, next, crowd, crowd_end, from, count, wait_list, signal;
@@ -231,7 +233,8 @@ static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos
   size_t count = source->plan->ops.count;
   numbers_t *numbers = gos_alloc(source->arena, count * sizeof *numbers);
   find_numbers(source, table, numbers);
-  gos_text_add(text, "\n__constant__ const gpuos_op_numbers gpuos_numbers[] = {\n");
+  gos_text_add(text, "\n%s const gpuos_op_numbers gpuos_numbers[] = {\n",
+               count * sizeof *numbers > MOST_CONSTANTS ? "__device__" : "__constant__");
   for (uint32_t i = 0; i < count; i++) {
     const numbers_t *n = &numbers[i];
     const uint32_t *from = source->plan->ops.at[i].from;

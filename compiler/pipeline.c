@@ -1,7 +1,7 @@
 // pipeline.c: the whole compiler, in order.
 //
 //   model.yaml --model--> dialect --legalize, fuse, attend--> dialect --lower--> plan
-//   plan --split, tile, footprint, bound, memory, schedule--> plan --table--> schedule table
+//   plan --split, tile, footprint, bound, memory, stamp, schedule--> plan --table--> schedule table
 //   schedule table --check--> proven table
 //   plan --codegen--> CUDA C++ --NVRTC--> cubin --resources--> cubin, the table inside
 #include <stdlib.h>

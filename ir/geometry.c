@@ -109,6 +109,12 @@ bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k) {
          stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
 }
 
+// Nothing in the step writes it.
+static bool is_given(const gos_plan_t *plan, const gpuos_operand_t *x) {
+  uint8_t role = plan->buffers.at[x->buffer].role;
+  return role == GPUOS_WEIGHT || role == GPUOS_INPUT;
+}
+
 static bool streams_w(const gos_plan_t *plan, const gos_op_t *op, const gpuos_operand_t *w,
                       uint8_t dtype) {
   // What the host writes between steps is not ordered before copies of a kernel that stays.
@@ -128,7 +134,7 @@ bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op) {
   return format && streams_w(plan, op, w0, w0->dtype) &&
          (!w1 || streams_w(plan, op, w1, w0->dtype)) && gos_op_step(op, x, 3) == 1 &&
          gos_op_aligned(op, x, 3, run < 16 ? run : 16) &&
-         (!norm || (norm->stride[3] == 1 && norm->offset_bytes % 16 == 0));
+         (!norm || (norm->stride[3] == 1 && norm->offset_bytes % 16 == 0 && is_given(plan, norm)));
 }
 
 // ---- panels -------------------------------------------------------------------------------------

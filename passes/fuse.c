@@ -247,6 +247,8 @@ static bool norm_folds(const fusion_t *fusion, MlirOperation norm) {
   for (int d = 0; d + 1 < shape.rank; d++) rows *= shape.dim[d];
   gpuos_dtype_t from = gos_shape_of(x).dtype;
   if (rows > MAX_NORM_ROWS || (from != shape.dtype && from != GPUOS_F32)) return false;
+  // Where weights stream it is read before what the product waits for is over.
+  if (!mlirValueIsABlockArgument(gos_op_in(norm, "weight"))) return false;
   if (!norm_fits(fusion->plan, rows, shape.dim[shape.rank - 1], shape.dtype)) return false;
   for (MlirOpOperand use = mlirValueGetFirstUse(out); !mlirOpOperandIsNull(use);
        use = mlirOpOperandGetNextUse(use)) {

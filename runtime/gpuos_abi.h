@@ -291,9 +291,11 @@ typedef struct gpuos_code {
 // 16 bytes: one load on the device.
 typedef struct gpuos_tile {
   uint32_t op;
-  uint32_t index;     // row-major cell of the operator's grid
-  uint32_t wait_list; // all of it before the first unit starts; read-only operands need no wait
-  uint32_t signal;    // counter, once, after the last unit's writes; GPUOS_NONE: nobody waits
+  uint32_t index; // row-major cell of the operator's grid
+  uint32_t
+      wait_list; // all of it before anything is written, and anything read that others write in the
+                 // step, unless it says by itself that it is there (device/stamp.cuh)
+  uint32_t signal; // counter, once, after the last unit's writes; GPUOS_NONE: nobody waits
 } gpuos_tile_t;
 
 typedef struct gpuos_wait_list {

@@ -583,6 +583,8 @@ template <class U> struct gpuos_attention {
     if (RINGS || STAMPED) find_point(ctx, 0, r);
     if (RINGS || STAMPED) early = find_range<!RINGS>(ctx, r); // if not, the loader says so
     if (!(STAMPED ? enter_stamped(ctx, r) : gpuos_enter(ctx))) return false;
+    if (RINGS && gpuos_thread() == 0)
+      st_relaxed_shared(&ctx.cta->worker_loads, 0); // the loader does
     if (RINGS || STAMPED) return early && run_queries(ctx, r, 0);
     for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
       find_point(ctx, i, r);

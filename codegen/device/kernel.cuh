@@ -11,7 +11,7 @@
 // the loader or in a worker is one in which nothing is loaded or multiplied.
 //
 // Where CTAs form clusters, the scheduler waits for what a tile waits for; where they do not, the workers
-// do, so that weights are loaded meanwhile.
+// do, so that weights are loaded meanwhile, and the store warps before they write.
 //
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
@@ -80,8 +80,6 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
 
 // Of any other: the ring has its own memory.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &loader) {
-  const gpuos_cta &cta = *loader.cta;
-  loader.under_way = gpuos_most_under_way(cta.args.sm_count, cta.layout.stage_count);
   for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
     loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
     PROGRAM::load(loader, loader.slot->of->unit);
@@ -243,7 +241,7 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.ctas = GPUOS_CTAS;
   cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN; // until the watch has looked
-  cta.submitted = cta.parked = cta.lent = cta.usual = 0;
+  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = 0;
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
   cta.worker_held = cta.worker_loads = 0;

@@ -40,7 +40,7 @@ template <class U> struct gpuos_matmul_stream {
     GROUPS = FIT <= 1   ? 1
              : FIT > 16 ? 16
                         : FIT / 2 * 2,
-    MOST_PIECES = (GPUOS_STREAM_BYTES / ROWS - PAD) / PIECE_BYTES,
+    MOST_PIECES = (GPUOS_STREAM_BYTES / ROWS - PAD) / PIECE_BYTES / GPUOS_WARPS * GPUOS_WARPS,
     PARTS = FIT ? 1 : (ROW_PIECES + MOST_PIECES - 1) / MOST_PIECES,
     PART_PIECES = PARTS == 1 ? (int)ROW_PIECES : up((ROW_PIECES + PARTS - 1) / PARTS, GPUOS_WARPS),
     PART_BYTES = PART_PIECES * PIECE_BYTES, // of one row

@@ -351,7 +351,7 @@ GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
 }
 
 // Through L1: for strided reads, which come back for the rest of the line. Still coherent, because
-// the acquire that the tile began with emptied this SM's L1.
+// the acquire that the tile or the step began with emptied this SM's L1.
 GPUOS_DEVICE uint32_t ld_global_u32(const void *at) {
   uint32_t value;
   asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(at));

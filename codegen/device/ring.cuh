@@ -47,7 +47,6 @@ struct gpuos_loader {
   char *smem;
   gpuos_ring ring;
   gpuos_stream_at stream;
-  uint32_t under_way; // stages of it that may be, at most
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
   uint32_t peer_readies; // seen

@@ -49,9 +49,11 @@ GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint3
   gpuos_cta &cta = *loader.cta;
   const uint32_t stage = loader.stream.stage;
   if (!gpuos_wait_loader(cta, &cta.stream_empty[stage], loader.stream.parity ^ 1)) return false;
-  if (loader.under_way < cta.layout.stage_count) { // the copy so many before this one has landed
-    const bool wraps = stage < loader.under_way;
-    const uint32_t landed = stage - loader.under_way + (wraps ? cta.layout.stage_count : 0);
+  const uint32_t stages = cta.layout.stage_count;
+  const uint32_t most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), stages);
+  if (most < stages) { // the copy so many before this one has landed
+    const bool wraps = stage < most;
+    const uint32_t landed = stage - most + (wraps ? stages : 0);
     if (!gpuos_wait_loader(cta, &cta.stream_full[landed], loader.stream.parity ^ wraps))
       return false;
   }
@@ -60,7 +62,7 @@ GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint3
   out_full = shared_address(&cta.stream_full[stage]);
   out_to = shared_address(loader.smem) + cta.layout.stages + stage * GPUOS_STREAM_BYTES;
   mbarrier_arrive_expect_tx(out_full, bytes);
-  loader.stream.next(cta.layout.stage_count);
+  loader.stream.next(stages);
   return true;
 }
 
@@ -206,7 +208,7 @@ GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
   const uint32_t at = turn % GPUOS_SLOTS;
   if (!gpuos_wait_worker(cta, &cta.sums_full[at], gpuos_parity(turn))) return false;
-  if (gpuos_lane0() && cta.args.stats) cta.sums_over[at] = gpuos_now(cta);
+  if (gpuos_lane0() && cta.args.stats) cta.sums_over[at] = gpuos_now(cta), cta.sums_turn[at] = turn;
   return true;
 }
 
@@ -222,10 +224,11 @@ GPUOS_DEVICE void gpuos_say_running(const gpuos_ctx &ctx, uint32_t turn) {
 // were.
 GPUOS_DEVICE void gpuos_record_stream(gpuos_cta &cta, const gpuos_slot &slot, uint32_t turn,
                                       uint32_t number) {
-  const gpuos_moment end = cta.sums_over[turn % GPUOS_SLOTS];
-  gpuos_moment start = cta.sums_over[(turn + GPUOS_SLOTS - 1) % GPUOS_SLOTS];
-  if (cta.unit_start.ns > start.ns && cta.unit_start.ns <= end.ns) start = cta.unit_start;
-  if (start.ns > end.ns) start = end; // its note came late
+  const uint32_t before = (turn + GPUOS_SLOTS - 1) % GPUOS_SLOTS;
+  const gpuos_moment end = cta.sums_over[turn % GPUOS_SLOTS], entered = cta.unit_start;
+  gpuos_moment start = cta.sums_over[before]; // the other warp's note, which may come late
+  if (cta.sums_turn[before] != turn - 1 || start.ns > end.ns) start = end;
+  if (entered.ns <= end.ns && (entered.ns > start.ns || start.ns == end.ns)) start = entered;
   gpuos_record_unit(cta, slot, 0, number, start, end);
 }
 

@@ -1,6 +1,7 @@
 // take.cuh: the scheduler's side of the protocol: which tile comes next, and whether it may start.
 //
-// Called by all lanes of the scheduler warp, which agree on what lane 0 found out. A cluster of two
+// Called by all lanes of the scheduler warp, which agree on what lane 0 found out, unless it says otherwise;
+// gpuos_wait_all also by whoever else waits. A cluster of two
 // takes two tiles at a time: its first CTA, the leader, draws them and tells the other one.
 //
 // Why a step always ends while one SM stays lent: tickets are handed out in table order and a tile

@@ -5,11 +5,10 @@
 // the CTA, and there are several, so that the next ones are fetched while one runs.
 //
 // Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_STREAMS, whether the
-// weights of some unit stream, which then has CTAs to itself; GPUOS_SMEM_LIMIT, bytes
-// of one CTA; GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that
-// a unit without a ring may; GPUOS_SLOTS; GPUOS_OPERANDS, the most of an operator; GPUOS_OPS, how many
-// operators; GPUOS_STAMPED_BYTES,
-// of the workspace with stamped words beside it, or 0.
+// weights of some unit stream, which then has CTAs to itself; GPUOS_SMEM_LIMIT, bytes of one CTA;
+// GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that a unit without a
+// ring may; GPUOS_SLOTS; GPUOS_OPERANDS, the most of an operator; GPUOS_OPS, how many operators;
+// GPUOS_STAMPED_BYTES, of the workspace with stamped words beside it, or 0.
 #pragma once
 #include "dtype.cuh"
 
@@ -133,6 +132,7 @@ struct gpuos_cta {
   uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
   // What the watch last read of the control block.
   uint32_t command, submitted, parked, lent, wait_limit_us;
+  uint32_t lent_sms;                       // of all
   uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
@@ -152,7 +152,8 @@ struct gpuos_cta {
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
   uint64_t sums_full[GPUOS_SLOTS];  // all warps are through with the tile
   gpuos_moment
-      sums_over[GPUOS_SLOTS]; // since when, of a tile that streams, if anybody wants to know
+      sums_over[GPUOS_SLOTS];      // since when, of a tile that streams, if anybody wants to know
+  uint32_t sums_turn[GPUOS_SLOTS]; // and which turn's that is
   gpuos_flow flow[GPUOS_FLOWS];
   gpuos_stream_layout layout;
   // From the leader of the cluster to the other CTA, by channel, and back.
@@ -166,7 +167,7 @@ static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
 struct gpuos_ctx {
   gpuos_cta *cta;
   gpuos_slot *slot;
-  char *smem; // dynamic, 1024-byte aligned
+  char *smem; // dynamic, 1024-byte aligned in a cluster, 128 otherwise
 };
 
 GPUOS_DEVICE float gpuos_minus_infinity() { return __uint_as_float(0xff800000u); }
@@ -214,7 +215,7 @@ GPUOS_DEVICE bool gpuos_fault_index(const gpuos_ctx &ctx, gpuos_as_t as, int ind
   return false;
 }
 
-// ---- units, measured: worker 0, or the store warp for those whose weights stream -----------------
+// ---- units, measured: worker 0, or a store warp for those whose weights stream ------------------
 
 GPUOS_DEVICE gpuos_moment gpuos_now(const gpuos_cta &cta) {
   return {mov_globaltimer(), cta.held_total_ns};

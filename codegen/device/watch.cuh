@@ -5,7 +5,12 @@
 #pragma once
 #include "take.cuh"
 
-enum { GPUOS_WATCH_NS = 100 }; // between two looks, on top of the read itself
+enum {
+  GPUOS_WATCH_NS = 100, // between two looks, on top of the read itself
+  GPUOS_LENT_LANE = 8,  // this one and those after it read which SMs are lent
+  GPUOS_LENT_WORDS = GPUOS_MAX_SMS / 32,
+};
+static_assert(GPUOS_LENT_WORDS == 8, "lanes whose numbers differ in three bits");
 
 // Which word lane l reads.
 GPUOS_DEVICE const uint32_t *gpuos_watched(const gpuos_control_t *control, uint32_t lane) {
@@ -15,8 +20,19 @@ GPUOS_DEVICE const uint32_t *gpuos_watched(const gpuos_control_t *control, uint3
   case 2: return &control->sm_lent[blockIdx.x / 32];
   case 3: return &control->parked_count;
   case 4: return &control->fault;
-  default: return &control->wait_limit_us;
+  default: break;
   }
+  const bool lent = lane >= GPUOS_LENT_LANE && lane < GPUOS_LENT_LANE + GPUOS_LENT_WORDS;
+  return lent ? &control->sm_lent[lane - GPUOS_LENT_LANE] : &control->wait_limit_us;
+}
+
+// Of all SMs that are lent, in lane GPUOS_LENT_LANE; all lanes, with what they have read.
+GPUOS_DEVICE uint32_t gpuos_count_lent(uint32_t value) {
+  uint32_t count = __popc(value);
+#pragma unroll
+  for (int lanes = GPUOS_LENT_WORDS / 2; lanes > 0; lanes /= 2)
+    count += __shfl_xor_sync(0xffffffffu, count, lanes);
+  return __shfl_sync(0xffffffffu, count, GPUOS_LENT_LANE);
 }
 
 // Nothing is loaded any more: the SM is held, and says once a pause since when.
@@ -64,7 +80,9 @@ GPUOS_DEVICE void gpuos_watch(gpuos_cta &cta) {
     const uint32_t lent = __shfl_sync(0xffffffffu, value, 2);
     const uint32_t parked = __shfl_sync(0xffffffffu, value, 3);
     const uint32_t fault = __shfl_sync(0xffffffffu, value, 4);
+    const uint32_t lent_sms = GPUOS_STREAMS ? gpuos_count_lent(value) : 0;
     if (gpuos_lane0()) {
+      st_relaxed_shared(&cta.lent_sms, lent_sms);
       st_relaxed_shared(&cta.submitted, submitted);
       st_relaxed_shared(&cta.lent, (lent & mine) == mine);
       st_relaxed_shared(&cta.parked, parked);

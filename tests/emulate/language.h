@@ -174,7 +174,7 @@ static inline void __syncwarp() {
 static inline void __syncthreads() { emulated_join(0, emulated->threads, false); }
 static inline void __threadfence_block() {}
 static inline void __nanosleep(uint32_t) { emulated_yield(); }
-static inline int __ffs(int word) { return __builtin_ffs(word); }
+static inline int __popc(uint32_t word) { return __builtin_popcount(word); }
 
 template <class T> static inline T __shfl_sync(uint32_t mask, T value, int lane) {
   static_assert(sizeof(T) <= 8, "shuffled");

@@ -35,6 +35,17 @@ def one_x_two_ways(g):
     g.returns("ya", "yb", "yc", "yd")
 
 
+def computed_norm(g):
+    """It is not there before the product's waits are over, as weights are."""
+    g.tensor("x", (1, 512), "bf16")
+    g.tensor("gain", (512,), "bf16", role="weight")
+    g.tensor("w", (40, 512), "bf16", role="weight", scale=0.1)
+    g.op("map", expr="1 + g", g="gain", out="more")
+    g.op("rmsnorm", x="x", weight="more", out="h")
+    g.op("matmul", x="h", w="w", transpose_w=True, dtype="f32", out="y")
+    g.returns("y")
+
+
 def layer(rows, d, f):
     """The products of a decoder layer around its attention: what follows waits for all of it."""
     def build(g):
@@ -62,6 +73,7 @@ def cases():
     for k in (8, 40, 256, 1544, 9000):
         yield f"K {k}", product(1, k, 37)
     yield "long rows, several", product(7, 2312, 45)
+    yield "long rows in parts, nine", product(9, 3840, 20)
     yield "more tiles than SMs", product(1, 1024, 1200)
     yield "f16", product(2, 520, 40, dtype="f16", out="f16")
     yield "added to", product(3, 328, 33, add=True)
@@ -70,4 +82,6 @@ def cases():
     yield "rows normalised from f32", product(5, 520, 40, norm="f32", add=True)
     yield "one x two ways", one_x_two_ways
     yield "a layer", layer(1, 256, 520)
+    yield "a layer, 2 rows", layer(2, 256, 520)
     yield "a layer, 3 rows", layer(3, 256, 520)
+    yield "a norm that the step computes", computed_norm
