@@ -145,6 +145,11 @@ void make_data(test_t *test) {
   }
 }
 
+void draw_inputs(test_t *test) {
+  for (size_t i = 0; i < test->tensor_count; i++)
+    if (is_role(&test->tensors[i], "input")) fill(&test->tensors[i]);
+}
+
 void free_data(test_t *test) {
   for (size_t i = 0; i < test->tensor_count; i++) free(test->tensors[i].data);
 }

@@ -50,6 +50,7 @@ double decode(const void *data, size_t i, int dtype);
 // integers go by their names: positions ("pos") and sequences ("seq") count from 0, all others are
 // below 16.
 void make_data(test_t *test);
+void draw_inputs(test_t *test); // anew; weights stay
 void free_data(test_t *test);
 
 const tensor_t *find_tensor(const test_t *test, const char *name); // NULL: none

@@ -2,8 +2,8 @@
 //
 //   test_gpu [--no-cpu] [--storm] [--one-shot] [--seed=N] [--limit=S] [--device=cpu] ARTEFACT...
 //
-// Gives every artefact random data, fresh unless a seed is given, runs two steps on the CUDA device
-// with poisoned outputs, and compares: the second step with the first (bit by bit: the order of
+// Gives every artefact random data, fresh unless a seed is given, runs a step on other inputs and two steps
+// on the CUDA device with poisoned outputs, and compares: the second step with the first (bit by bit: the order of
 // every sum is fixed), all outputs and states with the CPU device, and, for artefacts of one
 // product (a [m, k], b [n, k], scales a_scale and b_scale if there are any, c [m, n]), a sample
 // with a product in double. --storm adds steps under pauses, on SMs that come and go and on few
@@ -210,8 +210,11 @@ static bool compare_with_product(test_t *test) {
 
 // ---- an artefact --------------------------------------------------------------------------------
 
-// The results of the first step, into tensors[].data; the second one's must be the same.
+// A step on other inputs, whatever of which is taken for the next one's is wrong there. Then the results of the
+// first step, into tensors[].data; the second one's must be the same.
 static bool run_twice(test_t *test) {
+  if (!run_step(test, &test->tested, "a step before", test->limit_ns)) return false;
+  draw_inputs(test);
   if (!run_step(test, &test->tested, "the first step", test->limit_ns)) return false;
   for (size_t i = 0; i < test->tensor_count; i++) {
     tensor_t *tensor = &test->tensors[i];
