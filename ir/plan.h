@@ -27,7 +27,7 @@ typedef struct gos_buffer {
   gos_loc_t at;
 } gos_buffer_t;
 
-enum { GOS_STAMPED = 4 };
+enum { GOS_STAMPED = 4 }; // operands of an operator that may come stamped
 
 typedef struct gos_op {
   gpuos_op_t op; // first_operand, first_code and name are numbered by the table writer

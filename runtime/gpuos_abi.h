@@ -292,9 +292,9 @@ typedef struct gpuos_code {
 typedef struct gpuos_tile {
   uint32_t op;
   uint32_t index; // row-major cell of the operator's grid
-  uint32_t
-      wait_list; // all of it before anything is written, and anything read that others write in the
-                 // step, unless it says by itself that it is there (device/stamp.cuh)
+  // All of it before anything is written, or read that others write in the step; what the device code can see
+  // to be there by itself (device/stamp.cuh) it may read before. Read-only operands need no wait.
+  uint32_t wait_list;
   uint32_t signal; // counter, once, after the last unit's writes; GPUOS_NONE: nobody waits
 } gpuos_tile_t;
 

@@ -57,18 +57,17 @@ template <class U> struct gpuos_attention {
     // Loaded together, so that enough bytes are in flight.
     KEYS = ELEMENTS * STORE_BYTES <= 16 ? 4 : 2,
     PITCH = HEAD_DIM + 2, // weighted sums, maximum, sum of exponentials
+    // Keys in memory come through the ring, so many at a time, and their values behind them.
+    RINGS = U::EARLY && RUN == 8 && STORE_BYTES == 2 && (int)U::GROUP <= (int)AT_ONCE,
     RESULT_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
     // Stamped: q, then k, v and the table of angles, as they come.
-    STAMPED = U::STAMPED && OWN && RUN == 8 && !U::NEIGHBOURS && HEAD_DIM % 16 == 0 &&
-              (int)U::GROUP <= (int)AT_ONCE,
+    STAMPED = U::STAMPED && RINGS && OWN && !U::NEIGHBOURS && HEAD_DIM % 16 == 0,
     OWN_AT = (RESULT_BYTES + 15) / 16 * 16,
     K_AT = OWN_AT + U::GROUP * HEAD_DIM * 2,
     V_AT = K_AT + HEAD_DIM * 2,
     ANGLES_AT = V_AT + HEAD_DIM * 2,
     SMEM_BYTES = STAMPED ? ANGLES_AT + HEAD_DIM * 4 : (int)RESULT_BYTES,
     ENTERS = 1,
-    // Keys in memory come through the ring, so many at a time, and their values behind them.
-    RINGS = U::EARLY && RUN == 8 && STORE_BYTES == 2 && (int)U::GROUP <= (int)AT_ONCE,
     ROW_BYTES = HEAD_DIM * STORE_BYTES,
     CHUNK = GPUOS_STREAM_BYTES / 2 / ROW_BYTES,
     CHUNK_PAGES = (CHUNK + U::PAGE_SIZE - 2) / U::PAGE_SIZE + 1, // that it can touch
@@ -311,7 +310,7 @@ template <class U> struct gpuos_attention {
     const bool over = fetch_own(ctx, r); // in a pause it only looks
     if (gpuos_barrier_or(!over)) return false;
     gpuos_say_entered(ctx);
-    return RINGS || gpuos_enter_plain(ctx);
+    return true;
   }
 
   // ---- compute ----------------------------------------------------------------------------------
@@ -580,12 +579,12 @@ template <class U> struct gpuos_attention {
     const gpuos_box_t box = ctx.slot->box;
     range r = {};
     bool inside = true, early = false;
-    if (RINGS || STAMPED) find_point(ctx, 0, r);
-    if (RINGS || STAMPED) early = find_range<!RINGS>(ctx, r); // if not, the loader says so
+    if (RINGS) find_point(ctx, 0, r);
+    if (RINGS) early = find_range<false>(ctx, r); // if not, the loader says so
     if (!(STAMPED ? enter_stamped(ctx, r) : gpuos_enter(ctx))) return false;
     if (RINGS && gpuos_thread() == 0)
       st_relaxed_shared(&ctx.cta->worker_loads, 0); // the loader does
-    if (RINGS || STAMPED) return early && run_queries(ctx, r, 0);
+    if (RINGS) return early && run_queries(ctx, r, 0);
     for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
       find_point(ctx, i, r);
       if (!find_range(ctx, r)) return false; // the same for all threads

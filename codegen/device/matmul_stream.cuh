@@ -1,5 +1,5 @@
 // matmul_stream.cuh: MATMUL of a few rows of X, one tile: W is read once, as it lies, through the ring of
-// stream.cuh; X stays in shared memory over all tiles of an operator.
+// stream.cuh; X stays in shared memory over all tiles of an operator (matmul_stream_x.cuh).
 //
 // The tensor cores see W as 8 columns: ROWS rows of W, each cut into SEGS = 8 / ROWS segments of 32
 // elements, and X as 16 rows: the same segments of 2 ROWS rows. Of the 16 x 8 products those of equal
@@ -12,15 +12,11 @@
 // ROWS; ELEM, the format of W and of X in shared memory; X_STAMPED, OUT_STAMPED: what travels stamped
 // (stamp.cuh); of(acc, in), the expression.
 #pragma once
-#include "reduce.cuh"
-#include "stamp.cuh"
-#include "stream.cuh"
+#include "matmul_stream_x.cuh"
 
 template <class U> struct gpuos_matmul_stream {
-  using x = typename U::x;
   using w0 = typename U::w0;
   using w1 = typename U::w1;
-  using norm = typename U::norm;
   using out = typename U::out;
   using inputs = typename U::inputs;
 
@@ -49,14 +45,12 @@ template <class U> struct gpuos_matmul_stream {
     TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp
     EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0,   // in each part all warps have as many
     X_PITCH = ROW_PIECES * PIECE_BYTES + PAD,              // zeros follow K
-    // A thread's part of a row that comes stamped and is to be normalised waits for the others' there.
-    KEEPS_ROW = U::X_STAMPED && norm::PRESENT,
-    KEPT = up(M * X_PITCH + GPUOS_REDUCE_BYTES, 16),
-    SMEM_BYTES = KEPT + (KEEPS_ROW ? up(U::K, 8 * GPUOS_THREADS) * 4 : 0),
     SUM_BYTES = COUNT * U::TILE_N * M * GPUOS_WARPS * 4,
     BOTH_HALVES = M > ROWS, // of a fragment's 16 rows
     BULK = 1,
   };
+  using rows_of_x = gpuos_stream_x<U, X_PITCH, ROW_PIECES * PIECE_BYTES, BOTH_HALVES>;
+  enum { SMEM_BYTES = rows_of_x::SMEM_BYTES };
   static_assert(M <= 2 * ROWS, "rows of X");
   static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
   static_assert(TURNS <= 8, "what a warp loads at once");
@@ -102,248 +96,6 @@ template <class U> struct gpuos_matmul_stream {
         cp_async_bulk_hint(to + r * PITCH, from + r * ROW_BYTES + part * PART_BYTES, bytes, full,
                            policy);
     }
-    return true;
-  }
-
-  // ---- X ----------------------------------------------------------------------------------------
-
-  enum { CHUNKS = U::K / 8, TURNS_OF_X = (CHUNKS + GPUOS_THREADS - 1) / GPUOS_THREADS };
-
-  GPUOS_DEVICE uint64_t row_of_x(const gpuos_ctx &ctx, uint32_t row) {
-    const uint32_t point[GPUOS_DIMS] = {0, row, 0, 0};
-    return x::at(ctx, point);
-  }
-
-  // Eight elements of row `row` of X in shared memory, as `add` wants them.
-  GPUOS_DEVICE void put(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, uint4 words) {
-    if (!BOTH_HALVES) words = make_uint4(words.x, words.z, words.y, words.w);
-    *(uint4 *)(ctx.smem + row * X_PITCH + chunk * 16) = words;
-  }
-
-  GPUOS_DEVICE void put_half(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, int half,
-                             uint2 words) {
-    uint32_t *to = (uint32_t *)(ctx.smem + row * X_PITCH + chunk * 16);
-    if (BOTH_HALVES)
-      *(uint2 *)(to + 2 * half) = words;
-    else
-      to[half] = words.x, to[2 + half] = words.y;
-  }
-
-  // All rows, chunk by chunk.
-  GPUOS_DEVICE void copy_rows(const gpuos_ctx &ctx) {
-    enum { ALL = M * CHUNKS, TURNS_OF_ALL = (ALL + GPUOS_THREADS - 1) / GPUOS_THREADS };
-#pragma unroll 8
-    for (int i = 0; i < TURNS_OF_ALL; i++) {
-      const uint32_t at = gpuos_thread() + i * GPUOS_THREADS, row = at / CHUNKS,
-                     chunk = at % CHUNKS;
-      if (at < ALL)
-        put(ctx, row, chunk, ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16)));
-    }
-  }
-
-  // What X is multiplied by, on its way before X is there.
-  enum { NORM_DTYPE = norm::DTYPE };
-  struct weights {
-    gpuos_words<NORM_DTYPE, 8> words[norm::PRESENT ? (int)TURNS_OF_X : 1];
-  };
-  GPUOS_DEVICE void load_weights(const gpuos_ctx &ctx, weights &by) {
-#pragma unroll
-    for (int i = 0; i < TURNS_OF_X; i++) {
-      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-      if (chunk < CHUNKS) by.words[i].load(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES);
-    }
-  }
-
-  // A thread's loads of a row that travels stamped: its chunks, one after the other.
-  using stamped = gpuos_stamped<x::DTYPE>;
-  enum { LOADS = 8 / stamped::WORDS, ROW_LOADS = TURNS_OF_X * LOADS };
-  GPUOS_DEVICE uint32_t chunk_of(int load) { return gpuos_thread() + load / LOADS * GPUOS_THREADS; }
-
-  // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
-  // as long as that. First it looks at the words that are likely to come last, which leaves memory to others.
-  // False: stop.
-  template <class TAKE>
-  GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp, TAKE take) {
-    const uint64_t from = stamped::at(*ctx.cta, row_of_x(ctx, row));
-    if (CHUNKS < GPUOS_THREADS && gpuos_thread() >= CHUNKS) return true;
-    const uint32_t last = CHUNKS - 1 - (CHUNKS - 1 - gpuos_thread()) % GPUOS_THREADS;
-    bool there = false, stop = false;
-    while (!there && !stop) {
-      there = stamped::there(stamped::load(from + last * (16 * LOADS)), stamp);
-      stop = !there && gpuos_look_again(ctx);
-    }
-    for (there = false; !there && !stop;) {
-      uint4 words[ROW_LOADS];
-#pragma unroll
-      for (int i = 0; i < ROW_LOADS; i++)
-        words[i] = stamped::load(from + min(chunk_of(i), last) * (16 * LOADS) + i % LOADS * 16);
-      there = true;
-#pragma unroll
-      for (int i = 0; i < ROW_LOADS; i++) {
-        there &= stamped::there(words[i], stamp);
-        if (chunk_of(i) < CHUNKS) take(i, words[i]);
-      }
-      stop = !there && gpuos_look_again(ctx);
-    }
-    return there;
-  }
-
-  // Where a thread keeps floats of its load number `load` for itself.
-  GPUOS_DEVICE float2 *kept(const gpuos_ctx &ctx, int load) {
-    return (float2 *)(ctx.smem + KEPT) + load * GPUOS_THREADS + gpuos_thread();
-  }
-
-  // A thread's chunks of the row, rounded as X is. False: stop.
-  GPUOS_DEVICE bool load_row(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp,
-                             float (&v)[TURNS_OF_X][8]) {
-    bool over = true;
-    if constexpr (KEEPS_ROW) {
-      over = await_row(ctx, row, stamp, [&](int i, const uint4 &w) {
-        *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
-      });
-#pragma unroll
-      for (int i = 0; i < ROW_LOADS; i++) {
-        const float2 two = *kept(ctx, i);
-        const bool has = chunk_of(i) < CHUNKS;
-        v[i / LOADS][i % LOADS * 2] = has ? two.x : 0.0f;
-        v[i / LOADS][i % LOADS * 2 + 1] = has ? two.y : 0.0f;
-      }
-    } else {
-      const uint64_t from = row_of_x(ctx, row);
-#pragma unroll
-      for (int i = 0; i < TURNS_OF_X; i++) {
-        const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-        if (chunk < CHUNKS) gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v[i]);
-      }
-    }
-    return over;
-  }
-
-  // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM. False: stop.
-  GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp,
-                                  const weights &by) {
-    float v[TURNS_OF_X][8] = {}, sum = 0.0f;
-    const bool over = load_row(ctx, row, stamp, v);
-#pragma unroll
-    for (int i = 0; i < TURNS_OF_X; i++)
-#pragma unroll
-      for (int e = 0; e < 8; e++) sum = fmaf(v[i][e], v[i][e], sum);
-    sum = gpuos_reduce_sum(sum, ctx.smem + M * X_PITCH);
-    const float scale = scale_of(ctx, sum);
-#pragma unroll
-    for (int i = 0; i < TURNS_OF_X; i++) {
-      const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-      if (chunk < CHUNKS) put(ctx, row, chunk, scaled(v[i], by.words[i], scale));
-    }
-    return over;
-  }
-
-  // Half a chunk with each load.
-  GPUOS_DEVICE bool copy_stamped(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp) {
-    if constexpr (stamped::BYTES == 2)
-      return await_row(ctx, row, stamp, [&](int i, const uint4 &w) {
-        put_half(ctx, row, chunk_of(i), i % 2, stamped::pack(w));
-      });
-    return false; // X has the format that W has
-  }
-
-  GPUOS_DEVICE uint4 scaled(const float (&v)[8], const gpuos_words<NORM_DTYPE, 8> &by,
-                            float scale) {
-    float weight[8], result[8];
-    by.widen(weight);
-#pragma unroll
-    for (int e = 0; e < 8; e++) result[e] = gpuos_round<x::DTYPE>(v[e] * scale) * weight[e];
-    using format = gpuos_format<U::ELEM>;
-    return make_uint4(format::narrow(result), format::narrow(result + 2),
-                      format::narrow(result + 4), format::narrow(result + 6));
-  }
-
-  // Of more rows than two a warp has its own, and nobody waits for the others; it reads them twice.
-  GPUOS_DEVICE void normalise_rows(const gpuos_ctx &ctx) {
-    for (uint32_t row = gpuos_warp(); row < M; row += GPUOS_WARPS) {
-      const uint64_t from = row_of_x(ctx, row);
-      float sum = 0.0f;
-#pragma unroll 4
-      for (uint32_t chunk = gpuos_lane(); chunk < CHUNKS; chunk += 32) {
-        float v[8];
-        gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v);
-#pragma unroll
-        for (int e = 0; e < 8; e++) sum = fmaf(v[e], v[e], sum);
-      }
-#pragma unroll
-      for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-      const float scale = scale_of(ctx, sum);
-#pragma unroll 4
-      for (uint32_t chunk = gpuos_lane(); chunk < CHUNKS; chunk += 32) {
-        float v[8];
-        gpuos_words<NORM_DTYPE, 8> by;
-        gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v);
-        by.load(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES);
-        put(ctx, row, chunk, scaled(v, by, scale));
-      }
-    }
-  }
-
-  GPUOS_DEVICE float scale_of(const gpuos_ctx &ctx, float squares) {
-    const float mean = squares / (float)U::K;
-    return 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->of->op.params[0]));
-  }
-
-  GPUOS_DEVICE void pad_row(const gpuos_ctx &ctx, uint32_t row) {
-    constexpr uint32_t END = ROW_PIECES * PIECE_BYTES / 16;
-    for (uint32_t chunk = CHUNKS + gpuos_thread(); chunk < END; chunk += GPUOS_THREADS)
-      put(ctx, row, chunk, make_uint4(0, 0, 0, 0));
-  }
-
-  // X as it is wanted. False: stop.
-  GPUOS_DEVICE bool fetch_x(const gpuos_ctx &ctx, const weights &by) {
-    const gpuos_slot &slot = *ctx.slot;
-    const uint32_t stamp = U::X_STAMPED ? gpuos_stamp(slot.step, slot.of->from[0]) : 0;
-    bool over = true;
-    if constexpr (norm::PRESENT && M > 2) {
-      normalise_rows(ctx);
-    } else if constexpr (norm::PRESENT) {
-      for (uint32_t row = 0; row < M; row++) over &= normalise_row(ctx, row, stamp, by);
-    } else if constexpr (U::X_STAMPED) {
-      for (uint32_t row = 0; row < M; row++) over &= copy_stamped(ctx, row, stamp);
-    } else {
-      copy_rows(ctx);
-    }
-    return over;
-  }
-
-  // All warps: X into shared memory, once it is there, unless it lies there already. False: stop. A
-  // function of its own, once an operator: what it keeps in registers is nothing to the tiles' loop.
-  static __device__ __noinline__ bool load_x(gpuos_ctx ctx) {
-    gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
-    const uint64_t mark = gpuos_wait_mark(*ctx.slot);
-    const uint32_t op = ctx.slot->tile.op;
-    if (flow.op == op && flow.x_met == mark) return true; // the operator's tile before
-    uint64_t with = 0;
-    if constexpr (norm::PRESENT) with = norm::base(ctx);
-    constexpr uint64_t FORM = (((uint64_t)U::K * 64 + M) * 16 + U::ELEM) * 16 + x::DTYPE;
-    const uint64_t base = x::base(ctx);
-    const uint32_t step = x::step(ctx, 1), eps = ctx.slot->of->op.params[0];
-    const bool there = flow.op != GPUOS_NONE && flow.x == base && flow.x_norm == with &&
-                       flow.x_met == mark && flow.x_form == FORM && flow.x_step == step &&
-                       flow.x_eps == eps;
-    weights by;
-    if constexpr (norm::PRESENT && M <= 2)
-      if (!there) load_weights(ctx, by);
-    if (!U::X_STAMPED && !gpuos_await_inputs(ctx)) return false;
-    if (!there) {
-      if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
-      const bool over = fetch_x(ctx, by);
-      for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
-      if (gpuos_barrier_or(!over)) return false;
-      if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
-    }
-    __syncwarp(); // all lanes have looked
-    if (gpuos_lane0()) {
-      flow.op = op, flow.x = base, flow.x_norm = with, flow.x_met = mark, flow.x_form = FORM;
-      flow.x_step = step, flow.x_eps = eps;
-    }
-    __syncwarp();
     return true;
   }
 
@@ -558,7 +310,7 @@ template <class U> struct gpuos_matmul_stream {
 
   // The tile of this turn, and those after it that have the same X. The turn after them.
   GPUOS_DEVICE uint32_t run(gpuos_ctx ctx, uint32_t turn) {
-    if (!load_x(ctx)) return gpuos_give_up_stream(ctx, turn);
+    if (!rows_of_x::load(ctx)) return gpuos_give_up_stream(ctx, turn);
     const place p = find_place(ctx);
     gpuos_reader r = gpuos_read_stream(ctx);
     fragment f = {};

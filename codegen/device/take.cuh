@@ -324,7 +324,7 @@ GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_known &known, uint32_t nu
   gpuos_copy_words(&known.op, cta.ops + number, sizeof known.op);
   if (gpuos_lane0()) {
     known.number = number, known.unit = PROGRAM::unit(number);
-    for (int i = 0; i < 4; i++) known.from[i] = PROGRAM::numbers(number).from[i];
+    for (int i = 0; i < GPUOS_STAMPED; i++) known.from[i] = PROGRAM::numbers(number).from[i];
   }
   __syncwarp();
   for (uint32_t i = gpuos_lane(); i < known.op.operand_count * GPUOS_DIMS; i += 32) {

@@ -22,6 +22,7 @@ enum {
   GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
   GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
+  GPUOS_STAMPED = 4,                     // operands that may come stamped: x, k, v, rotation
   GPUOS_KNOWN = GPUOS_SLOTS > 2 ? 5 : 2, // operators whose records are there
 };
 
@@ -48,9 +49,9 @@ enum { GPUOS_TAKE_CHANNEL, GPUOS_RUN_CHANNEL, GPUOS_CHANNELS };
 // An operator's records, for the tiles of it that are on their way.
 struct gpuos_known {
   gpuos_op_t op;
-  uint32_t number;  // the operator's; GPUOS_NONE: none
-  uint32_t unit;    // of the program, that runs it
-  uint32_t from[4]; // the operators whose stamped results it reads: as x, k, v, rotation
+  uint32_t number;              // the operator's; GPUOS_NONE: none
+  uint32_t unit;                // of the program, that runs it
+  uint32_t from[GPUOS_STAMPED]; // the operators whose stamped results these are
   gpuos_place places[GPUOS_OPERANDS];
 };
 
@@ -80,7 +81,7 @@ struct gpuos_op_numbers {
   // tickets, otherwise none.
   uint32_t first, count;
   uint32_t wait_list, signal;
-  uint32_t from[4];
+  uint32_t from[GPUOS_STAMPED];
 };
 
 // What is to be signalled for a tile.

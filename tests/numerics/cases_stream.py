@@ -35,17 +35,6 @@ def one_x_two_ways(g):
     g.returns("ya", "yb", "yc", "yd")
 
 
-def computed_norm(g):
-    """It is not there before the product's waits are over, as weights are."""
-    g.tensor("x", (1, 512), "bf16")
-    g.tensor("gain", (512,), "bf16", role="weight")
-    g.tensor("w", (40, 512), "bf16", role="weight", scale=0.1)
-    g.op("map", expr="1 + g", g="gain", out="more")
-    g.op("rmsnorm", x="x", weight="more", out="h")
-    g.op("matmul", x="h", w="w", transpose_w=True, dtype="f32", out="y")
-    g.returns("y")
-
-
 def layer(rows, d, f):
     """The products of a decoder layer around its attention: what follows waits for all of it."""
     def build(g):
@@ -84,4 +73,3 @@ def cases():
     yield "a layer", layer(1, 256, 520)
     yield "a layer, 2 rows", layer(2, 256, 520)
     yield "a layer, 3 rows", layer(3, 256, 520)
-    yield "a norm that the step computes", computed_norm
