@@ -87,11 +87,11 @@ bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
 
 // ---- weights that stream ------------------------------------------------------------------------
 
-// As many as fit a stage whole, at most four: eight have but one segment each, and lie in each other's
-// banks.
+// As many as fit a stage whole, as long as x has but two fragments then; at most four for few: eight have but
+// one segment each, and lie in each other's banks.
 uint32_t gos_stream_rows(uint32_t x_rows, uint64_t k) {
-  uint32_t rows = x_rows > 8 ? 8 : 4;
-  while (rows > 1 && rows * k * 2 > STREAM_STAGE_BYTES && x_rows <= rows) rows /= 2;
+  uint32_t rows = x_rows > 4 ? 8 : 4;
+  while (rows > 2 && rows * k * 2 > STREAM_STAGE_BYTES && x_rows <= rows / 2) rows /= 2;
   return rows;
 }
 

@@ -22,7 +22,6 @@ enum {
   STREAM_BYTES = 128 << 10,
   STREAM_FEW_BYTES = 64 << 10, // of each of few tiles
   STREAM_LEAST_BYTES = 32 << 10,
-  STREAM_TILES = 3,     // of an SM, but where they are few
   STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 
@@ -87,9 +86,9 @@ static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
 
 // Twice as many rows a tile would still leave enough tiles.
 static bool enough_tiles(const gos_plan_t *plan, uint64_t tile_bytes, uint64_t tiles) {
-  uint32_t sms = plan->target->sm_count;
+  uint32_t nearly_all = plan->target->sm_count - plan->target->sm_count / 16;
   if (tile_bytes <= STREAM_LEAST_BYTES) return true;
-  return tiles >= (tile_bytes <= STREAM_FEW_BYTES ? sms - sms / 16 : STREAM_TILES * sms);
+  return tiles >= (tile_bytes <= STREAM_FEW_BYTES ? 1 : 2) * nearly_all;
 }
 
 // Rows of weights of a tile: a power of two.

@@ -35,15 +35,6 @@ enum {
 
 // ---- the loader: one thread ---------------------------------------------------------------------
 
-// The slot is full; false: nothing comes any more.
-GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
-  while (!mbarrier_try_wait_parity(&cta.slot_full[turn % GPUOS_SLOTS], turn / GPUOS_SLOTS & 1)) {
-    if (ld_relaxed_shared(&cta.gone)) return false;
-    gpuos_hold_loader(cta);
-  }
-  return true;
-}
-
 // The tile before had no ring and used its shared memory: wait until it is over. False: stop.
 GPUOS_DEVICE bool gpuos_await_memory(gpuos_loader &loader, uint32_t turn) {
   const uint32_t before = turn - 1;
@@ -80,10 +71,11 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
 
 // Of any other: the ring has its own memory.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &loader) {
-  for (uint32_t turn = 0; gpuos_await_tile(*loader.cta, turn); turn++) {
-    loader.slot = &loader.cta->slots[turn % GPUOS_SLOTS];
+  loader.stream = gpuos_find_stream(*loader.cta, loader.smem);
+  while (gpuos_await_tile(*loader.cta, loader.turn)) {
+    gpuos_begin_loading(loader);
     PROGRAM::load(loader, loader.slot->of->unit);
-    mbarrier_arrive(&loader.cta->slot_empty[turn % GPUOS_SLOTS]);
+    gpuos_end_loading(loader);
   }
 }
 
@@ -258,23 +250,37 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
 }
 
-template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *smem) {
-  const uint32_t warp = gpuos_thread() / 32;
-  if (warp == GPUOS_LOADER_WARP && gpuos_lane0()) gpuos_loader_loop<PROGRAM>(cta, smem);
-  if (warp == GPUOS_SCHEDULER_WARP) gpuos_scheduler_loop<PROGRAM>(cta);
-  if (warp == GPUOS_WATCH_WARP) gpuos_watch(cta);
-  const bool relays = blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0();
-  if (warp == GPUOS_RELAY_WARP && relays) gpuos_relay(cta);
-  if constexpr (GPUOS_STREAMS)
-    if (warp >= GPUOS_STORE_WARP) gpuos_store_loop<PROGRAM>(cta, smem, warp - GPUOS_STORE_WARP);
-  __syncwarp();
+// Functions of their own, where workers and agents have registers alike: inlined, each one's would be everybody's.
+template <class PROGRAM> __device__ __noinline__ void gpuos_load_apart(gpuos_cta &cta, char *smem) {
+  gpuos_loader_loop<PROGRAM>(cta, smem);
+}
+template <class PROGRAM> __device__ __noinline__ void gpuos_schedule_apart(gpuos_cta &cta) {
+  gpuos_scheduler_loop<PROGRAM>(cta);
+}
+template <class PROGRAM>
+__device__ __noinline__ void gpuos_store_apart(gpuos_cta &cta, char *smem, uint32_t turn) {
+  gpuos_store_loop<PROGRAM>(cta, smem, turn);
 }
 
-// A function of its own, where workers and agents have registers alike: inlined, the agents' would be the
-// workers' as well.
-template <class PROGRAM>
-__device__ __noinline__ void gpuos_agent_apart(gpuos_cta &cta, char *smem) {
-  gpuos_agent<PROGRAM>(cta, smem);
+template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *smem) {
+  constexpr bool APART = GPUOS_CTAS == 1;
+  const uint32_t warp = gpuos_thread() / 32;
+  switch (warp) { // nothing outlives the call
+  case GPUOS_LOADER_WARP:
+    if (gpuos_lane0())
+      APART ? gpuos_load_apart<PROGRAM>(cta, smem) : gpuos_loader_loop<PROGRAM>(cta, smem);
+    break;
+  case GPUOS_SCHEDULER_WARP:
+    APART ? gpuos_schedule_apart<PROGRAM>(cta) : gpuos_scheduler_loop<PROGRAM>(cta);
+    break;
+  case GPUOS_WATCH_WARP: gpuos_watch(cta); break;
+  case GPUOS_RELAY_WARP:
+    if (blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0()) gpuos_relay(cta);
+    break;
+  default:
+    if constexpr (GPUOS_STREAMS) gpuos_store_apart<PROGRAM>(cta, smem, warp - GPUOS_STORE_WARP);
+  }
+  __syncwarp();
 }
 
 template <class... NUMBERS> constexpr uint32_t gpuos_largest(NUMBERS... numbers) {
@@ -314,12 +320,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t 
     gpuos_worker_loop<PROGRAM>(cta, smem);
     __syncwarp();
   } else {
-    if constexpr (GPUOS_CTAS == 2) {
-      setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
-      gpuos_agent<PROGRAM>(cta, smem);
-    } else {
-      gpuos_agent_apart<PROGRAM>(cta, smem);
-    }
+    if constexpr (GPUOS_CTAS == 2) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
+    gpuos_agent<PROGRAM>(cta, smem);
   }
   // No CTA goes while its peer may still copy into it.
   if constexpr (GPUOS_CTAS == 2)

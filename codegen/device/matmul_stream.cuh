@@ -1,12 +1,12 @@
 // matmul_stream.cuh: MATMUL of a few rows of X, one tile: W is read once, as it lies, through the ring of
 // stream.cuh; X stays in shared memory over all tiles of an operator (matmul_stream_x.cuh).
 //
-// The tensor cores see W as 8 columns: ROWS rows of W, each cut into SEGS = 8 / ROWS segments of 32
-// elements, and X as 16 rows: the same segments of 2 ROWS rows. Of the 16 x 8 products those of equal
-// segments count; their sum over segments is the result. So a warp's load of 512 bytes of W is what two
-// mma.m16n8k16 need, without bank conflicts or packing, however few the rows of W are: K in a fragment
-// may run in any order that A and B share. A piece is what a warp loads at once: SEGS * 64 bytes of
-// each of ROWS rows; the pieces of a row go round the warps.
+// The tensor cores see W as 16 rows: ROWS rows of W, each cut into SEGS = 8 / ROWS segments of 32 elements, and
+// of those the first and third quarter, and the second and fourth: a lane's 16 bytes of W are a fragment as
+// they are, one mma.m16n8k16, without bank conflicts or packing. X is 8 columns: the same pieces of ROWS / 2
+// rows of X, in as many fragments as X has rows. Of the 16 x 8 products those of equal pieces count; their sum
+// is the result: K in a fragment may run in any order that A and B share. What a warp loads at once is
+// SEGS * 64 bytes of each of ROWS rows; these loads of a row go round the warps.
 //
 // U, the generated instantiation, has operands x, w0, w1, norm, out, inputs; M, rows of X; K; TILE_N;
 // ROWS; ELEM, the format of W and of X in shared memory; X_STAMPED, OUT_STAMPED: what travels stamped
@@ -26,6 +26,8 @@ template <class U> struct gpuos_matmul_stream {
     M = U::M,
     ROWS = U::ROWS,
     SEGS = 8 / ROWS,
+    COLUMNS = ROWS / 2, // rows of X in a fragment
+    FRAGMENTS = (M + COLUMNS - 1) / COLUMNS,
     ROW_BYTES = U::K * 2,
     PIECE_BYTES = SEGS * 64, // of one row
     ROW_PIECES = (ROW_BYTES + PIECE_BYTES - 1) / PIECE_BYTES,
@@ -33,27 +35,27 @@ template <class U> struct gpuos_matmul_stream {
     PAD = SEGS == 1 ? 64 : 0,
     // Whole rows in a stage, in groups of ROWS that are multiplied together; or a part of one group.
     FIT = GPUOS_STREAM_BYTES / (ROWS * (ROW_BYTES + PAD)),
-    GROUPS = FIT <= 1   ? 1
-             : FIT > 16 ? 16
-                        : FIT / 2 * 2,
     MOST_PIECES = (GPUOS_STREAM_BYTES / ROWS - PAD) / PIECE_BYTES / GPUOS_WARPS * GPUOS_WARPS,
     PARTS = FIT ? 1 : (ROW_PIECES + MOST_PIECES - 1) / MOST_PIECES,
     PART_PIECES = PARTS == 1 ? (int)ROW_PIECES : up((ROW_PIECES + PARTS - 1) / PARTS, GPUOS_WARPS),
-    PART_BYTES = PART_PIECES * PIECE_BYTES, // of one row
-    PITCH = (PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES) + PAD,
+    PART_BYTES = PART_PIECES * PIECE_BYTES,                // of one row
+    TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp, of a group
+    GROUPS = FIT < 2           ? 1
+             : FIT < 8 / TURNS ? (int)FIT
+                               : 8 / TURNS,
+    PIECES = GROUPS * TURNS, // of a warp, of a stage
     STAGE_ROWS = GROUPS * ROWS,
-    TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp
-    EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0,   // in each part all warps have as many
-    X_PITCH = ROW_PIECES * PIECE_BYTES + PAD,              // zeros follow K
+    PITCH = (PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES) + PAD,
+    EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0, // in each part all warps have as many
+    X_PITCH = ROW_PIECES * PIECE_BYTES + PAD,            // zeros follow K
     SUM_BYTES = COUNT * U::TILE_N * M * GPUOS_WARPS * 4,
-    BOTH_HALVES = M > ROWS, // of a fragment's 16 rows
     BULK = 1,
   };
-  using rows_of_x = gpuos_stream_x<U, X_PITCH, ROW_PIECES * PIECE_BYTES, BOTH_HALVES>;
+  using rows_of_x = gpuos_stream_x<U, X_PITCH, ROW_PIECES * PIECE_BYTES>;
   enum { SMEM_BYTES = rows_of_x::SMEM_BYTES };
-  static_assert(M <= 2 * ROWS, "rows of X");
+  static_assert(ROWS >= 2 && FRAGMENTS <= 4, "rows of X");
   static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
-  static_assert(TURNS <= 8, "what a warp loads at once");
+  static_assert(PIECES <= 8, "two halves of four");
 
   // ---- load: the loader's thread ----------------------------------------------------------------
 
@@ -62,21 +64,27 @@ template <class U> struct gpuos_matmul_stream {
     return PARTS == 1 ? ROW_BYTES : min((uint32_t)PART_BYTES, ROW_BYTES - from);
   }
 
-  // Stage by stage, in the order of run.
+  // This tile, and those after it that are alike.
   GPUOS_DEVICE void load(gpuos_loader &loader) {
-    const gpuos_slot &slot = *loader.slot;
-    const uint32_t n = slot.box.n[2];
-    const uint64_t skip = (uint64_t)slot.box.lo[2] * ROW_BYTES;
-    const uint64_t w[2] = {slot.of->places[w0::PLACE].address + skip,
-                           COUNT == 2 ? slot.of->places[second_place()].address + skip : 0};
-    for (uint32_t first = 0; first < n; first += STAGE_ROWS) {
-      const uint32_t rows = min(n - first, (uint32_t)STAGE_ROWS);
+    const gpuos_known &of = *loader.slot->of;
+    const uint64_t w[2] = {of.places[w0::PLACE].address,
+                           COUNT == 2 ? of.places[second_place()].address : 0};
+    while (load_tile(loader, w) && gpuos_load_alike(loader)) {
+    }
+  }
+  // Stage by stage, in the order of run_tile. False: stop.
+  GPUOS_DEVICE bool load_tile(gpuos_loader &loader, const uint64_t (&w)[2]) {
+    const gpuos_box_t &box = loader.slot->box;
+    const uint32_t lo = box.lo[2], end = lo + box.n[2];
+    for (uint32_t first = lo; first < end; first += STAGE_ROWS) {
+      const uint32_t rows = min(end - first, (uint32_t)STAGE_ROWS);
 #pragma unroll
       for (int c = 0; c < COUNT; c++)
 #pragma unroll 1
         for (uint32_t part = 0; part < PARTS; part++)
-          if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return;
+          if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return false;
     }
+    return true;
   }
   GPUOS_DEVICE constexpr int second_place() {
     if constexpr (w1::PRESENT) return w1::PLACE;
@@ -92,9 +100,11 @@ template <class U> struct gpuos_matmul_stream {
     if constexpr (PITCH == ROW_BYTES) {
       cp_async_bulk_hint(to, from, rows * bytes, full, policy);
     } else {
-      for (uint32_t r = 0; r < rows; r++)
-        cp_async_bulk_hint(to + r * PITCH, from + r * ROW_BYTES + part * PART_BYTES, bytes, full,
-                           policy);
+#pragma unroll(STAGE_ROWS <= 4 ? STAGE_ROWS : 1)
+      for (uint32_t r = 0; r < STAGE_ROWS; r++)
+        if (r < rows)
+          cp_async_bulk_hint(to + r * PITCH, from + r * ROW_BYTES + part * PART_BYTES, bytes, full,
+                             policy);
     }
     return true;
   }
@@ -108,96 +118,113 @@ template <class U> struct gpuos_matmul_stream {
       mma_m16n8k16_f16(c, a, b0, b1);
   }
 
-  enum { HALVES = BOTH_HALVES ? 2 : 1, EVEN_BIT = 1, ODD_BIT = 2, NO_ROW = 1 << 30 };
+  enum { NO_ROW = 1 << 30 };
 
   // What depends on the lane alone, in registers: asking for the lane's number takes as long as two products.
   struct place {
-    uint32_t row, skip, w, x; // its 16 bytes of its warp's first piece: in a group of W, and in X
-    uint32_t takes;           // which of its two sums are those of equal segments
-    uint32_t kept;            // which row of a group it keeps the sum of, or NO_ROW
-    uint32_t sum[HALVES];     // where: bytes from the group's first
-    bool has[HALVES];         // X has that row
+    uint32_t skip, w;        // its 16 bytes of its warp's first piece: of a row, in a group of W
+    uint32_t x[FRAGMENTS];   // and in X
+    bool has[FRAGMENTS];     // X has that row
+    uint32_t kept;           // which row of a group it keeps the sum of, or NO_ROW
+    uint32_t sum[FRAGMENTS]; // where: bytes from the group's first
+    bool keeps[FRAGMENTS];   // X has its row
   };
   GPUOS_DEVICE place find_place(const gpuos_ctx &ctx) {
     const uint32_t lane = gpuos_lane(), g = lane / 4, q = lane % 4, row = g / SEGS;
-    const uint32_t skip = gpuos_warp() * PIECE_BYTES + (g % SEGS * 4 + q) * 16;
-    const bool one = SEGS == 1 || (g % SEGS == 0 && q % (SEGS / 2) == 0);
-    const uint32_t even = g % SEGS == 2 * q % SEGS, odd = g % SEGS == (2 * q + 1) % SEGS;
-    const uint32_t kept = SEGS == 1 ? 2 * q : q / (SEGS / 2);
-    place p = {row, skip, row * PITCH + skip, mov_shared_address(ctx.smem) + row * X_PITCH + skip};
-    p.takes = mov_u32(even * EVEN_BIT + odd * ODD_BIT);
-    p.kept = mov_u32(one ? kept : (uint32_t)NO_ROW);
+    const uint32_t warp = gpuos_warp() * PIECE_BYTES, x = mov_shared_address(ctx.smem);
+    place p;
+    p.skip = warp + (g % SEGS * 4 + q) * 16;
+    p.w = mov_u32(row * PITCH + p.skip);
+    p.kept = mov_u32(g % SEGS == 0 && q % SEGS == 0 ? row : (uint32_t)NO_ROW);
 #pragma unroll
-    for (int half = 0; half < HALVES; half++) {
-      p.sum[half] = mov_u32(sum_at(0, kept, row + half * ROWS) + gpuos_warp() * 4);
-      p.has[half] = row + half * ROWS < M;
+    for (int f = 0; f < FRAGMENTS; f++) {
+      // Its column of X: a row, a segment, and of that the first and third quarter, or the others.
+      const uint32_t column = g / 2, b = column / SEGS + f * COLUMNS;
+      const uint32_t skip = (column % SEGS * 4 + q) * 16 + g % 2 * 8;
+      p.x[f] = mov_u32(x + b * X_PITCH + warp + skip), p.has[f] = b < M;
+      // And the row of the two that it gets products of.
+      p.sum[f] = mov_u32(sum_at(0, row, q / SEGS + f * COLUMNS) + gpuos_warp() * 4);
+      p.keeps[f] = q / SEGS + f * COLUMNS < M;
     }
     return p;
   }
 
   enum {
+    ALL_PIECES = PARTS * TURNS, // of a warp, of a group over all parts
     // A warp's part of X is the same in all stages, and stays in registers if those last.
-    STAYS = PARTS == 1 && (!BOTH_HALVES || TURNS <= 4),
-    X_PIECES = STAYS ? (int)TURNS : 4, // of X in registers at once
-    // What a warp loads while it multiplies what it has loaded before: a group of a stage, or of a group
-    // half of the pieces.
-    CHUNKS_OF_STAGE = GROUPS == 1 ? 2 : (int)GROUPS,
-    CHUNK = GROUPS == 1 ? (TURNS + 1) / 2 : (int)TURNS, // pieces
-    // Of one result, so that products wait for fewer others.
-    SUMS = BOTH_HALVES ? 2 : 4,
+    STAYS = ALL_PIECES * FRAGMENTS <= 16,
+    // Of a stage: what a warp loads while it multiplies what it has loaded before.
+    HALF = (PIECES + 1) / 2,
+    X_PIECES = STAYS ? (int)ALL_PIECES : (int)HALF, // of X in registers at once
   };
-  static_assert(CHUNKS_OF_STAGE % 2 == 0 && CHUNK <= 4, "two sets of registers in turn");
 
-  // A lane's part of X, of so many pieces. Lanes whose rows X does not have keep what is there: it only
-  // gets into results that nobody looks at.
+  // A lane's part of X, of so many pieces. Lanes whose row X does not have keep what is there: it only gets
+  // into results that nobody looks at.
   struct fragment {
-    uint4 low[X_PIECES], high[BOTH_HALVES ? (int)X_PIECES : 1];
+    uint2 x[X_PIECES][FRAGMENTS];
   };
-  GPUOS_DEVICE void load_fragment(fragment &f, const place &p, uint32_t xs) {
+  GPUOS_DEVICE void load_fragment(fragment &x, const place &p, uint32_t from, int count) {
 #pragma unroll
-    for (int i = 0; i < X_PIECES; i++) {
-      const uint32_t at = xs + p.x + i * GPUOS_WARPS * PIECE_BYTES;
-      if (p.row < M) f.low[i] = ld_shared_v4(at);
-      if (BOTH_HALVES && p.row + ROWS < M) f.high[i] = ld_shared_v4(at + ROWS * X_PITCH);
-    }
+    for (int i = 0; i < X_PIECES; i++)
+#pragma unroll
+      for (int f = 0; f < FRAGMENTS; f++)
+        if (i < count && p.has[f])
+          x.x[i][f] = ld_shared_v2(p.x[f] + (from + i) * GPUOS_WARPS * PIECE_BYTES);
   }
 
-  // Where half of a fragment's rows would do, a lane's words are a fragment as they are: the first product is
-  // in its lower half, the second in its upper one.
-  GPUOS_DEVICE void multiply_piece(float (&first)[4], float (&second)[4], const fragment &f, int i,
-                                   const uint4 &w) {
-    const uint4 &low = f.low[i], &high = f.high[BOTH_HALVES ? i : 0];
-    if constexpr (BOTH_HALVES) {
-      mma(first, {low.x, high.x, low.y, high.y}, w.x, w.y);
-      mma(second, {low.z, high.z, low.w, high.w}, w.z, w.w);
-    } else {
-      mma(first, {low.x, low.y, low.z, low.w}, w.x, w.y);
-      mma(second, {low.x, low.y, low.z, low.w}, w.z, w.w);
-    }
-  }
-
-  // This warp's pieces of a group of rows, from number `from` on.
+  // This warp's pieces of half a stage.
   struct words {
-    uint4 piece[CHUNK];
+    uint32_t piece[HALF][4];
   };
+  GPUOS_DEVICE bool has_piece(int piece, uint32_t skip, uint32_t bytes) {
+    return (EVEN ? 0 : skip) + piece % TURNS * GPUOS_WARPS * PIECE_BYTES < bytes;
+  }
+  // Pieces number `from` on of the stage at `ws`, which has `bytes` of each row.
   GPUOS_DEVICE void load_words(words &w, const place &p, uint32_t ws, int from, uint32_t bytes) {
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-      const uint32_t skip = (from + i) * GPUOS_WARPS * PIECE_BYTES;
-      if (!EVEN) w.piece[i] = make_uint4(0, 0, 0, 0);
-      if (from + i < TURNS && (EVEN ? 0 : p.skip) + skip < bytes)
-        w.piece[i] = ld_shared_v4(ws + p.w + skip);
+    for (int i = 0; i < HALF; i++) {
+      const int piece = from + i;
+      uint4 v = make_uint4(0, 0, 0, 0);
+      if (piece < PIECES && has_piece(piece, p.skip, bytes))
+        v = ld_shared_v4(ws + p.w + piece / TURNS * (ROWS * PITCH) +
+                         piece % TURNS * (GPUOS_WARPS * PIECE_BYTES));
+      w.piece[i][0] = v.x, w.piece[i][1] = v.y, w.piece[i][2] = v.z, w.piece[i][3] = v.w;
     }
   }
-  // The X of them is number `x` on.
-  GPUOS_DEVICE void multiply_words(float (&sum)[SUMS][4], const fragment &f, const words &w,
-                                   int from, int x, uint32_t bytes) {
+
+  // Of one group, for each fragment of X, in two, so that products wait for fewer others.
+  struct sums {
+    float of[FRAGMENTS][2][4];
+  };
+  GPUOS_DEVICE void clear(sums &s) {
 #pragma unroll
-    for (int i = 0; i < CHUNK; i++) {
-      const uint32_t warp = EVEN ? 0 : gpuos_warp();
-      if (from + i >= TURNS) break;
-      if ((warp + (from + i) * GPUOS_WARPS) * PIECE_BYTES >= bytes) break; // the same in all lanes
-      multiply_piece(sum[2 * i % SUMS], sum[(2 * i + 1) % SUMS], f, x + i, w.piece[i]);
+    for (int f = 0; f < FRAGMENTS; f++)
+#pragma unroll
+      for (int i = 0; i < 8; i++) s.of[f][i / 4][i % 4] = 0.0f;
+  }
+
+  // Where a stage's sums go: those from row `first` of W number c on, of which there are `rows`.
+  struct target {
+    uint32_t to, first, rows;
+    int c;
+  };
+
+  // Pieces number `from` on of a part, of `bytes` of a row; what they have of X is number `x_from` on. Groups
+  // begin with their first part, and end with their last one.
+  GPUOS_DEVICE void multiply(sums &s, const fragment &x, const words &w, const place &p, int from,
+                             int x_from, int part, uint32_t bytes, const target &t) {
+#pragma unroll
+    for (int i = 0; i < HALF; i++) {
+      const int piece = from + i, turn = piece % TURNS;
+      if (piece >= PIECES) break;
+      if (turn == 0 && part == 0) clear(s);
+      if (has_piece(piece, EVEN ? 0 : gpuos_warp() * PIECE_BYTES, bytes)) // as in all lanes
+#pragma unroll
+        for (int f = 0; f < FRAGMENTS; f++) {
+          const uint2 &b = x.x[STAYS ? x_from + turn : i][f];
+          mma(s.of[f][turn % 2], w.piece[i], b.x, b.y);
+        }
+      if (turn + 1 == TURNS && part + 1 == PARTS) keep(s, p, t, piece / TURNS);
     }
   }
 
@@ -206,106 +233,56 @@ template <class U> struct gpuos_matmul_stream {
     return ((c * U::TILE_N + row) * M + b) * GPUOS_WARPS * 4;
   }
 
-  // The products of equal segments, over all segments, to this warp's place among the sums at `to`: of a group
-  // from row `first` of W number c, of which there are `rows`.
-  GPUOS_DEVICE void keep(const float (&sum)[SUMS][4], const place &p, uint32_t to, int c,
-                         uint32_t first, uint32_t rows) {
-    const uint32_t row = first + p.kept, at = to + sum_at(c, first, 0);
+  // The products of equal pieces of a group of the stage, over all segments, to this warp's places.
+  GPUOS_DEVICE void keep(const sums &s, const place &p, const target &t, int group) {
+    const uint32_t first = t.first + group * ROWS, at = t.to + sum_at(t.c, first, 0);
 #pragma unroll
-    for (int half = 0; half < HALVES; half++) {
-      const int low = 2 * half, other = BOTH_HALVES ? low : 2;
-      float even = sum[0][low] + sum[1][other], odd = sum[0][low + 1] + sum[1][other + 1];
-      if constexpr (SUMS == 4) {
-        even += sum[2][low] + sum[3][other];
-        odd += sum[2][low + 1] + sum[3][other + 1];
-      }
-      if constexpr (SEGS == 1) {
-        if (p.has[half] && row < rows) st_shared_f32(at + p.sum[half], even);
-        if (p.has[half] && row + 1 < rows) st_shared_f32(at + p.sum[half] + sum_at(0, 1, 0), odd);
-      } else {
-        float value = (p.takes & EVEN_BIT ? even : 0.0f) + (p.takes & ODD_BIT ? odd : 0.0f);
-        value = add_lanes<1, SEGS / 2>(value);
-        value = add_lanes<4, 4 * SEGS>(value);
-        if (p.has[half] && row < rows) st_shared_f32(at + p.sum[half], value);
-      }
+    for (int f = 0; f < FRAGMENTS; f++) {
+      const float(&v)[2][4] = s.of[f];
+      const float sum = add_segments((v[0][0] + v[0][3]) + (v[1][0] + v[1][3]));
+      if (p.keeps[f] && first + p.kept < t.rows) st_shared_f32(at + p.sum[f], sum);
     }
   }
-  // Over lanes FROM, 2 FROM.. below TO apart.
-  template <int FROM, int TO> GPUOS_DEVICE float add_lanes(float value) {
-#pragma unroll
-    for (int lanes = FROM; lanes < TO; lanes *= 2)
-      value += __shfl_xor_sync(0xffffffffu, value, lanes);
+  // A segment's sum is with lanes g * 4 + q whose g and q modulo SEGS are it: the others' are these bits away.
+  GPUOS_DEVICE float add_segments(float value) {
+    if (SEGS >= 2) value += __shfl_xor_sync(0xffffffffu, value, 4 + 1);
+    if (SEGS >= 4) value += __shfl_xor_sync(0xffffffffu, value, 8 + 2);
     return value;
   }
+
   // ---- run: all warps, each at its own pace -----------------------------------------------------
 
-  // One tile's products, where X stays. While a chunk is multiplied the next one is loaded, from the next
+  // One tile's products, stage by stage. While half of one is multiplied the next half is loaded, from the next
   // stage if need be, so that one's latencies are the other's work. False: stop.
-  GPUOS_DEVICE bool run_tile(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &f,
+  GPUOS_DEVICE bool run_tile(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &x,
                              uint32_t to) {
-    const uint32_t n = ld_relaxed_shared(&ctx.slot->box.n[2]);
-    words w[2];
-    uint32_t ws, first = 0;
-    int c = 0;
+    target t = {to, 0, ld_relaxed_shared(&ctx.slot->box.n[2]), 0};
+    words one, other;
+    sums s;
+    uint32_t ws;
     if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
-    load_words(w[0], p, ws, 0, ROW_BYTES);
+    load_words(one, p, ws, 0, part_bytes(0));
     for (;;) {
-      const bool wraps = c + 1 == COUNT;
-      const uint32_t next = wraps ? first + STAGE_ROWS : first;
-      float sum[SUMS][4];
-#pragma unroll
-      for (int j = 0; j < CHUNKS_OF_STAGE; j++) {
-        const bool last = j + 1 == CHUNKS_OF_STAGE;
-        const int from = GROUPS == 1 ? j * CHUNK : 0, group = GROUPS == 1 ? 0 : j;
-        if (!last)
-          load_words(w[(j + 1) % 2], p, ws + (GROUPS == 1 ? 0 : (j + 1) * (ROWS * PITCH)),
-                     GROUPS == 1 ? CHUNK : 0, ROW_BYTES);
-        if (from == 0) clear(sum);
-        multiply_words(sum, f, w[j % 2], from, from, ROW_BYTES);
-        if (last) {
-          gpuos_leave_stream(r);
-          if (next < n && !gpuos_await_stream(*ctx.cta, r, ws)) return false;
-          if (next < n) load_words(w[0], p, ws, 0, ROW_BYTES);
-        }
-        if (last || GROUPS > 1) keep(sum, p, to, c, first + group * ROWS, n);
-      }
-      if (next >= n) return true;
-      first = next, c = wraps ? 0 : c + 1;
-    }
-  }
-  GPUOS_DEVICE void clear(float (&sum)[SUMS][4]) {
-#pragma unroll
-    for (int i = 0; i < SUMS; i++)
-#pragma unroll
-      for (int k = 0; k < 4; k++) sum[i][k] = 0.0f;
-  }
-
-  // One tile's products, where X comes from shared memory with each part of a group, 4 pieces at a time.
-  GPUOS_DEVICE bool run_parts(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &f,
-                              uint32_t to) {
-    const uint32_t n = ld_relaxed_shared(&ctx.slot->box.n[2]);
-#pragma unroll 1
-    for (uint32_t first = 0; first < n; first += STAGE_ROWS)
-#pragma unroll 1
-      for (int c = 0; c < COUNT; c++) {
-        float sum[SUMS][4];
-        clear(sum);
-#pragma unroll 1
-        for (uint32_t part = 0; part < PARTS; part++) {
-          uint32_t ws;
+      const bool wraps = t.c + 1 == COUNT;
+      const uint32_t next = wraps ? t.first + STAGE_ROWS : t.first;
+#pragma unroll(STAYS ? PARTS : 1)
+      for (int part = 0; part < PARTS; part++) {
+        const bool last = part + 1 == PARTS;
+        const uint32_t bytes = part_bytes(part);
+        load_words(other, p, ws, HALF, bytes);
+        if (!STAYS) load_fragment(x, p, part * TURNS, HALF);
+        multiply(s, x, one, p, 0, part * TURNS, part, bytes, t);
+        gpuos_leave_stream(r);
+        if (!last || next < t.rows) {
           if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
-#pragma unroll
-          for (int from = 0; from < TURNS; from += CHUNK) {
-            words w;
-            load_fragment(f, p, part * PART_BYTES + from * GPUOS_WARPS * PIECE_BYTES);
-            load_words(w, p, ws, from, part_bytes(part));
-            multiply_words(sum, f, w, from, 0, part_bytes(part));
-          }
-          gpuos_leave_stream(r);
+          load_words(one, p, ws, 0, part_bytes(last ? 0 : part + 1));
         }
-        keep(sum, p, to, c, first, n);
+        if (!STAYS) load_fragment(x, p, part * TURNS + HALF, PIECES - HALF);
+        multiply(s, x, other, p, HALF, part * TURNS, part, bytes, t);
       }
-    return true;
+      if (next >= t.rows) return true;
+      t.first = next, t.c = wraps ? 0 : t.c + 1;
+    }
   }
 
   // The tile of this turn, and those after it that have the same X. The turn after them.
@@ -313,12 +290,10 @@ template <class U> struct gpuos_matmul_stream {
     if (!rows_of_x::load(ctx)) return gpuos_give_up_stream(ctx, turn);
     const place p = find_place(ctx);
     gpuos_reader r = gpuos_read_stream(ctx);
-    fragment f = {};
-    if (STAYS) load_fragment(f, p, 0);
+    fragment x = {};
+    if (STAYS) load_fragment(x, p, 0, X_PIECES);
     do {
-      const uint32_t to = gpuos_sums(ctx, turn);
-      if (!(STAYS ? run_tile(ctx, r, p, f, to) : run_parts(ctx, r, p, f, to)))
-        return gpuos_give_up_stream(ctx, turn);
+      if (!run_tile(ctx, r, p, x, gpuos_sums(ctx, turn))) return gpuos_give_up_stream(ctx, turn);
     } while (gpuos_next_alike(ctx, turn));
     gpuos_keep_place(ctx, r);
     return turn;

@@ -5,13 +5,13 @@
 // and over those after it that have the same X.
 //
 // U as in matmul_stream.cuh; PITCH, bytes from row to row in shared memory; END, bytes of a row with the zeros
-// that follow it; HALVES: fragments take rows from both halves.
+// that follow it.
 #pragma once
 #include "reduce.cuh"
 #include "stamp.cuh"
 #include "stream.cuh"
 
-template <class U, int PITCH, int END, bool HALVES> struct gpuos_stream_x {
+template <class U, int PITCH, int END> struct gpuos_stream_x {
   using x = typename U::x;
   using norm = typename U::norm;
 
@@ -31,19 +31,16 @@ template <class U, int PITCH, int END, bool HALVES> struct gpuos_stream_x {
     return x::at(ctx, point);
   }
 
-  // Eight elements of row `row` of X in shared memory, as fragments want them.
+  // Eight elements of row `row` of X in shared memory, the first and third pair first, as fragments want them.
   GPUOS_DEVICE void put(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, uint4 words) {
-    if (!HALVES) words = make_uint4(words.x, words.z, words.y, words.w);
-    *(uint4 *)(ctx.smem + row * PITCH + chunk * 16) = words;
+    *(uint4 *)(ctx.smem + row * PITCH + chunk * 16) =
+        make_uint4(words.x, words.z, words.y, words.w);
   }
 
   GPUOS_DEVICE void put_half(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, int half,
                              uint2 words) {
-    uint32_t *to = (uint32_t *)(ctx.smem + row * PITCH + chunk * 16);
-    if (HALVES)
-      *(uint2 *)(to + 2 * half) = words;
-    else
-      to[half] = words.x, to[2 + half] = words.y;
+    uint32_t *to = (uint32_t *)(ctx.smem + row * PITCH + chunk * 16) + half;
+    to[0] = words.x, to[2] = words.y;
   }
 
   // All rows, chunk by chunk.

@@ -129,10 +129,13 @@ template <int ID> GPUOS_DEVICE bool barrier_red_or(uint32_t threads, bool value)
 GPUOS_DEVICE uint32_t shared_address(const void *at) {
   return (uint32_t)__cvta_generic_to_shared(at);
 }
-GPUOS_DEVICE uint32_t ld_relaxed_shared(const uint32_t *at) {
+GPUOS_DEVICE uint32_t ld_relaxed_shared(uint32_t at) {
   uint32_t value;
-  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(shared_address(at)));
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(at));
   return value;
+}
+GPUOS_DEVICE uint32_t ld_relaxed_shared(const uint32_t *at) {
+  return ld_relaxed_shared(shared_address(at));
 }
 GPUOS_DEVICE void st_relaxed_shared(uint32_t *at, uint32_t value) {
   asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(at)), "r"(value)
@@ -319,6 +322,12 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(at)
                : "memory");
+  return v;
+}
+
+GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
   return v;
 }
 

@@ -41,24 +41,36 @@ GPUOS_DEVICE uint64_t gpuos_map_at(const gpuos_cta &cta, const gpuos_slot &slot,
 
 // ---- the loader: one thread ---------------------------------------------------------------------
 
+// The ring that weights stream through (stream.cuh), by shared addresses: they stay in registers, since a
+// stage of an SM of 24 takes a quarter of a microsecond.
+struct gpuos_stream_ring {
+  uint32_t full, empty, stages, usual; // of stage 0; of the watch's word
+  uint32_t count, most;                // stages; those asked for and not there yet
+  gpuos_stream_at at;
+};
+
 struct gpuos_loader {
   gpuos_cta *cta;
   gpuos_slot *slot;
   char *smem;
+  uint32_t turn; // the slot's
   gpuos_ring ring;
-  gpuos_stream_at stream;
+  gpuos_stream_ring stream;
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
   uint32_t peer_readies; // seen
 };
 
 // A wait in which a pause is answered. False: stop.
-GPUOS_DEVICE bool gpuos_wait_loader(gpuos_cta &cta, uint64_t *barrier, uint32_t parity) {
+GPUOS_DEVICE bool gpuos_wait_loader(gpuos_cta &cta, uint32_t barrier, uint32_t parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
     gpuos_hold_loader(cta);
     if (ld_relaxed_shared(&cta.stop)) return false;
   }
   return true;
+}
+GPUOS_DEVICE bool gpuos_wait_loader(gpuos_cta &cta, uint64_t *barrier, uint32_t parity) {
+  return gpuos_wait_loader(cta, shared_address(barrier), parity);
 }
 
 // The scheduler takes the next tile while the last steps of this one are loaded: late, so that no SM

@@ -43,26 +43,68 @@ constexpr uint32_t gpuos_stream_smem(uint32_t unit_bytes, uint32_t sum_bytes) {
 
 // ---- the loader: one thread ---------------------------------------------------------------------
 
+GPUOS_DEVICE gpuos_stream_ring gpuos_find_stream(gpuos_cta &cta, const char *smem) {
+  return {mov_shared_address(cta.stream_full),
+          mov_shared_address(cta.stream_empty),
+          mov_shared_address(smem) + cta.layout.stages,
+          mov_shared_address(&cta.usual),
+          cta.layout.stage_count,
+          cta.layout.stage_count,
+          {0, 0}};
+}
+
+// The slot is full, and this the tile to load; false: nothing comes any more.
+GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
+  while (!mbarrier_try_wait_parity(&cta.slot_full[turn % GPUOS_SLOTS], gpuos_parity(turn))) {
+    if (ld_relaxed_shared(&cta.gone)) return false;
+    gpuos_hold_loader(cta);
+  }
+  return true;
+}
+GPUOS_DEVICE void gpuos_begin_loading(gpuos_loader &loader) {
+  gpuos_cta &cta = *loader.cta;
+  loader.slot = &cta.slots[loader.turn % GPUOS_SLOTS];
+  loader.stream.most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), loader.stream.count);
+}
+
+// It has been loaded, or needs not be.
+GPUOS_DEVICE void gpuos_end_loading(gpuos_loader &loader) {
+  mbarrier_arrive(&loader.cta->slot_empty[loader.turn % GPUOS_SLOTS]);
+  loader.turn++;
+}
+
+// The tile after it is of the same operator: the way from tile to tile without leaving the unit's code.
+// Then it is the loader's.
+GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
+  gpuos_cta &cta = *loader.cta;
+  if (!gpuos_await_tile(cta, loader.turn + 1)) return false;
+  if (!ld_relaxed_shared(&cta.slots[(loader.turn + 1) % GPUOS_SLOTS].alike)) return false;
+  gpuos_end_loading(loader);
+  gpuos_begin_loading(loader);
+  return true;
+}
+
 // The next stage is empty, its mbarrier told what is to come. False: stop.
 GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint32_t &out_full,
                                      uint32_t &out_to) {
   gpuos_cta &cta = *loader.cta;
-  const uint32_t stage = loader.stream.stage;
-  if (!gpuos_wait_loader(cta, &cta.stream_empty[stage], loader.stream.parity ^ 1)) return false;
-  const uint32_t stages = cta.layout.stage_count;
-  const uint32_t most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), stages);
-  if (most < stages) { // the copy so many before this one has landed
-    const bool wraps = stage < most;
-    const uint32_t landed = stage - most + (wraps ? stages : 0);
-    if (!gpuos_wait_loader(cta, &cta.stream_full[landed], loader.stream.parity ^ wraps))
+  gpuos_stream_ring &r = loader.stream;
+  const uint32_t stage = r.at.stage, skip = stage * (uint32_t)sizeof(uint64_t);
+  if (!gpuos_wait_loader(cta, r.empty + skip, r.at.parity ^ 1)) return false;
+  if (r.most < r.count) { // the copy so many before this one has landed
+    const bool wraps = stage < r.most;
+    const uint32_t landed = stage - r.most + (wraps ? r.count : 0);
+    if (!gpuos_wait_loader(cta, r.full + landed * (uint32_t)sizeof(uint64_t), r.at.parity ^ wraps))
       return false;
   }
-  gpuos_hold_loader(cta); // as late as can be: nothing is issued after the look
-  if (ld_relaxed_shared(&cta.stop)) return false;
-  out_full = shared_address(&cta.stream_full[stage]);
-  out_to = shared_address(loader.smem) + cta.layout.stages + stage * GPUOS_STREAM_BYTES;
+  if (!ld_relaxed_shared(r.usual)) { // as late as can be: nothing is issued after the look
+    gpuos_hold_loader(cta);
+    if (ld_relaxed_shared(&cta.stop)) return false;
+  }
+  out_full = r.full + skip;
+  out_to = r.stages + stage * GPUOS_STREAM_BYTES;
   mbarrier_arrive_expect_tx(out_full, bytes);
-  loader.stream.next(stages);
+  r.at.next(r.count);
   return true;
 }
 

@@ -93,6 +93,9 @@ template <int ID> GPUOS_DEVICE bool barrier_red_or(uint32_t threads, bool value)
   return emulated_join(ID, threads, value);
 }
 GPUOS_DEVICE uint32_t ld_relaxed_shared(const uint32_t *at) { return emulated_load(at); }
+GPUOS_DEVICE uint32_t ld_relaxed_shared(uint32_t at) {
+  return emulated_load((const uint32_t *)emulated_shared(at));
+}
 GPUOS_DEVICE void st_relaxed_shared(uint32_t *at, uint32_t value) {
   *(volatile uint32_t *)at = value;
 }
@@ -193,6 +196,9 @@ GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
 }
 GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
+}
+GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
+  return emulated_aligned<uint2>(emulated_shared(at));
 }
 
 // ---- copies to shared memory --------------------------------------------------------------------
