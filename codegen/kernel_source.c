@@ -176,7 +176,7 @@ static void add_run(gos_text_t *text, const source_t *source) {
     add_switch(text, source,
                "GPUOS_DEVICE uint32_t run_stream(const gpuos_ctx &ctx, uint32_t turn, uint32_t "
                "unit)",
-               is_stream, "gpuos_run_stream<", ">(ctx, turn)", "turn + 1");
+               is_stream, "", "::run(ctx, turn)", "turn + 1");
 }
 
 enum { MOST_CONSTANTS = 32 << 10 }; // bytes, of 64 KiB that a program has

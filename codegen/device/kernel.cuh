@@ -111,13 +111,6 @@ template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx)
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
 
-// One whose weights stream goes on from tile to tile by itself, and leaves results to the store warp. The
-// turn that comes next.
-template <class UNIT>
-__device__ __noinline__ uint32_t gpuos_run_stream(gpuos_ctx ctx, uint32_t turn) {
-  return UNIT::run(ctx, turn);
-}
-
 // Worker 0, once all have run the tile.
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
   if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step}); // others wait for it

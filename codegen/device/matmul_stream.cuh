@@ -10,25 +10,21 @@
 //
 // U, the generated instantiation, has operands x, w0, w1, norm, out, inputs; M, rows of X; K; TILE_N;
 // ROWS; ELEM, the format of W and of X in shared memory; X_STAMPED, OUT_STAMPED: what travels stamped
-// (stamp.cuh); of(acc, in), the expression.
+// (stamp.cuh); of(acc, in), the expression. What depends on its shape alone is shared by all that have it: code
+// that was not run for a layer is not in the instruction cache.
 #pragma once
 #include "matmul_stream_x.cuh"
 
-template <class U> struct gpuos_matmul_stream {
-  using w0 = typename U::w0;
-  using w1 = typename U::w1;
-  using out = typename U::out;
-  using inputs = typename U::inputs;
-
+template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_shape {
   GPUOS_DEVICE constexpr int up(int n, int to) { return (n + to - 1) / to * to; }
   enum {
-    COUNT = w1::PRESENT ? 2 : 1,
-    M = U::M,
-    ROWS = U::ROWS,
+    COUNT = COUNT_,
+    M = M_,
+    ROWS = ROWS_,
     SEGS = 8 / ROWS,
     COLUMNS = ROWS / 2, // rows of X in a fragment
     FRAGMENTS = (M + COLUMNS - 1) / COLUMNS,
-    ROW_BYTES = U::K * 2,
+    ROW_BYTES = K * 2,
     PIECE_BYTES = SEGS * 64, // of one row
     ROW_PIECES = (ROW_BYTES + PIECE_BYTES - 1) / PIECE_BYTES,
     // Two whole rows in a phase of a load would lie in the same banks.
@@ -47,12 +43,10 @@ template <class U> struct gpuos_matmul_stream {
     STAGE_ROWS = GROUPS * ROWS,
     PITCH = (PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES) + PAD,
     EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0, // in each part all warps have as many
-    X_PITCH = ROW_PIECES * PIECE_BYTES + PAD,            // zeros follow K
-    SUM_BYTES = COUNT * U::TILE_N * M * GPUOS_WARPS * 4,
-    BULK = 1,
+    X_END = ROW_PIECES * PIECE_BYTES,                    // zeros follow K
+    X_PITCH = X_END + PAD,
+    SUM_BYTES = M * GPUOS_WARPS * 4, // of a row of W
   };
-  using rows_of_x = gpuos_stream_x<U, X_PITCH, ROW_PIECES * PIECE_BYTES>;
-  enum { SMEM_BYTES = rows_of_x::SMEM_BYTES };
   static_assert(ROWS >= 2 && FRAGMENTS <= 4, "rows of X");
   static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
   static_assert(PIECES <= 8, "two halves of four");
@@ -64,14 +58,6 @@ template <class U> struct gpuos_matmul_stream {
     return PARTS == 1 ? ROW_BYTES : min((uint32_t)PART_BYTES, ROW_BYTES - from);
   }
 
-  // This tile, and those after it that are alike.
-  GPUOS_DEVICE void load(gpuos_loader &loader) {
-    const gpuos_known &of = *loader.slot->of;
-    const uint64_t w[2] = {of.places[w0::PLACE].address,
-                           COUNT == 2 ? of.places[second_place()].address : 0};
-    while (load_tile(loader, w) && gpuos_load_alike(loader)) {
-    }
-  }
   // Stage by stage, in the order of run_tile. False: stop.
   GPUOS_DEVICE bool load_tile(gpuos_loader &loader, const uint64_t (&w)[2]) {
     const gpuos_box_t &box = loader.slot->box;
@@ -86,9 +72,10 @@ template <class U> struct gpuos_matmul_stream {
     }
     return true;
   }
-  GPUOS_DEVICE constexpr int second_place() {
-    if constexpr (w1::PRESENT) return w1::PLACE;
-    return 0;
+  // This tile, and those after it that are alike, of the weights at `w`.
+  GPUOS_DEVICE void load(gpuos_loader &loader, const uint64_t (&w)[2]) {
+    while (load_tile(loader, w) && gpuos_load_alike(loader)) {
+    }
   }
 
   // In one copy, if rows follow each other there as they do here: few long copies are faster.
@@ -112,7 +99,7 @@ template <class U> struct gpuos_matmul_stream {
   // ---- multiply: a warp -------------------------------------------------------------------------
 
   GPUOS_DEVICE void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    if constexpr (U::ELEM == GPUOS_BF16)
+    if constexpr (ELEM == GPUOS_BF16)
       mma_m16n8k16_bf16(c, a, b0, b1);
     else
       mma_m16n8k16_f16(c, a, b0, b1);
@@ -143,7 +130,7 @@ template <class U> struct gpuos_matmul_stream {
       const uint32_t skip = (column % SEGS * 4 + q) * 16 + g % 2 * 8;
       p.x[f] = mov_u32(x + b * X_PITCH + warp + skip), p.has[f] = b < M;
       // And the row of the two that it gets products of.
-      p.sum[f] = mov_u32(sum_at(0, row, q / SEGS + f * COLUMNS) + gpuos_warp() * 4);
+      p.sum[f] = mov_u32(sum_at(row, q / SEGS + f * COLUMNS) + gpuos_warp() * 4);
       p.keeps[f] = q / SEGS + f * COLUMNS < M;
     }
     return p;
@@ -192,20 +179,22 @@ template <class U> struct gpuos_matmul_stream {
     }
   }
 
-  // Of one group, for each fragment of X, in two, so that products wait for fewer others.
+  // Of one group, for each fragment of X, and of one in two, so that products wait for fewer others.
+  enum { CHAINS = FRAGMENTS == 1 ? 2 : 1 };
   struct sums {
-    float of[FRAGMENTS][2][4];
+    float of[FRAGMENTS][CHAINS][4];
   };
   GPUOS_DEVICE void clear(sums &s) {
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
-      for (int i = 0; i < 8; i++) s.of[f][i / 4][i % 4] = 0.0f;
+      for (int i = 0; i < CHAINS * 4; i++) s.of[f][i / 4][i % 4] = 0.0f;
   }
 
-  // Where a stage's sums go: those from row `first` of W number c on, of which there are `rows`.
+  // Where a stage's sums go: those from row `first` of W number c on, of which there are `rows`; those of the
+  // second W lie `second` bytes behind.
   struct target {
-    uint32_t to, first, rows;
+    uint32_t to, first, rows, second;
     int c;
   };
 
@@ -222,24 +211,26 @@ template <class U> struct gpuos_matmul_stream {
 #pragma unroll
         for (int f = 0; f < FRAGMENTS; f++) {
           const uint2 &b = x.x[STAYS ? x_from + turn : i][f];
-          mma(s.of[f][turn % 2], w.piece[i], b.x, b.y);
+          mma(s.of[f][turn % CHAINS], w.piece[i], b.x, b.y);
         }
       if (turn + 1 == TURNS && part + 1 == PARTS) keep(s, p, t, piece / TURNS);
     }
   }
 
-  // Of row `row` of W number c and row b of X: a sum of each warp, in bytes from the tile's.
-  GPUOS_DEVICE uint32_t sum_at(int c, uint32_t row, uint32_t b) {
-    return ((c * U::TILE_N + row) * M + b) * GPUOS_WARPS * 4;
+  // Of row `row` of W and row b of X: a sum of each warp, in bytes from the tile's.
+  GPUOS_DEVICE uint32_t sum_at(uint32_t row, uint32_t b) {
+    return row * SUM_BYTES + b * GPUOS_WARPS * 4;
   }
 
   // The products of equal pieces of a group of the stage, over all segments, to this warp's places.
   GPUOS_DEVICE void keep(const sums &s, const place &p, const target &t, int group) {
-    const uint32_t first = t.first + group * ROWS, at = t.to + sum_at(t.c, first, 0);
+    const uint32_t first = t.first + group * ROWS;
+    const uint32_t at = t.to + sum_at(first, 0) + (t.c ? t.second : 0);
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; f++) {
-      const float(&v)[2][4] = s.of[f];
-      const float sum = add_segments((v[0][0] + v[0][3]) + (v[1][0] + v[1][3]));
+      float sum = s.of[f][0][0] + s.of[f][0][3];
+      if constexpr (CHAINS == 2) sum += s.of[f][1][0] + s.of[f][1][3];
+      sum = add_segments(sum);
       if (p.keeps[f] && first + p.kept < t.rows) st_shared_f32(at + p.sum[f], sum);
     }
   }
@@ -256,7 +247,8 @@ template <class U> struct gpuos_matmul_stream {
   // stage if need be, so that one's latencies are the other's work. False: stop.
   GPUOS_DEVICE bool run_tile(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &x,
                              uint32_t to) {
-    target t = {to, 0, ld_relaxed_shared(&ctx.slot->box.n[2]), 0};
+    const uint32_t rows = ld_relaxed_shared(&ctx.slot->box.n[2]);
+    target t = {to, 0, rows, COUNT == 2 ? ctx.slot->of->op.tile[2] * SUM_BYTES : 0, 0};
     words one, other;
     sums s;
     uint32_t ws;
@@ -285,9 +277,8 @@ template <class U> struct gpuos_matmul_stream {
     }
   }
 
-  // The tile of this turn, and those after it that have the same X. The turn after them.
-  GPUOS_DEVICE uint32_t run(gpuos_ctx ctx, uint32_t turn) {
-    if (!rows_of_x::load(ctx)) return gpuos_give_up_stream(ctx, turn);
+  // The tile of this turn, and those after it that have the same X, which is there. The turn after them.
+  static __device__ __noinline__ uint32_t run(gpuos_ctx ctx, uint32_t turn) {
     const place p = find_place(ctx);
     gpuos_reader r = gpuos_read_stream(ctx);
     fragment x = {};
@@ -298,13 +289,47 @@ template <class U> struct gpuos_matmul_stream {
     gpuos_keep_place(ctx, r);
     return turn;
   }
+};
+
+template <class U> struct gpuos_matmul_stream {
+  using x = typename U::x;
+  using w0 = typename U::w0;
+  using w1 = typename U::w1;
+  using norm = typename U::norm;
+  using out = typename U::out;
+  using inputs = typename U::inputs;
+
+  enum { M = U::M, COUNT = w1::PRESENT ? 2 : 1 };
+  using shape = gpuos_stream_shape<M, U::K, U::ROWS, U::ELEM, COUNT>;
+  enum { NORM = norm::PRESENT ? (int)norm::DTYPE : (int)GPUOS_NO_NORM };
+  using rows_of_x = gpuos_stream_x<M, U::K, x::DTYPE, NORM, U::ELEM, U::X_STAMPED != 0,
+                                   shape::X_PITCH, shape::X_END>;
+  enum {
+    SMEM_BYTES = rows_of_x::SMEM_BYTES,
+    SUM_BYTES = COUNT * U::TILE_N * shape::SUM_BYTES,
+    BULK = 1,
+  };
+
+  GPUOS_DEVICE void load(gpuos_loader &loader) {
+    const gpuos_known &of = *loader.slot->of;
+    uint64_t w[2] = {of.places[w0::PLACE].address, 0};
+    if constexpr (COUNT == 2) w[1] = of.places[w1::PLACE].address;
+    shape::load(loader, w);
+  }
+
+  GPUOS_DEVICE uint32_t run(const gpuos_ctx &ctx, uint32_t turn) {
+    gpuos_x_source from = {x::base(ctx), 0, x::step(ctx, 1)};
+    if constexpr (norm::PRESENT) from.norm = norm::base(ctx);
+    if (!rows_of_x::load(ctx, from)) return gpuos_give_up_stream(ctx, turn);
+    return shape::run(ctx, turn);
+  }
 
   // ---- store: a store warp ----------------------------------------------------------------------
 
-  GPUOS_DEVICE float total(uint32_t sums, int c, uint32_t row, uint32_t b) {
+  GPUOS_DEVICE float total(uint32_t sums, uint32_t row, uint32_t b) {
     static_assert(GPUOS_WARPS == 8, "two times four");
-    const uint4 low = ld_shared_v4(sums + sum_at(c, row, b));
-    const uint4 high = ld_shared_v4(sums + sum_at(c, row, b) + 16);
+    const uint4 low = ld_shared_v4(sums + shape::sum_at(row, b));
+    const uint4 high = ld_shared_v4(sums + shape::sum_at(row, b) + 16);
     return add_four(low) + add_four(high);
   }
   GPUOS_DEVICE float add_four(const uint4 &v) {
@@ -335,7 +360,8 @@ template <class U> struct gpuos_matmul_stream {
       if (i >= 32) load_others(ctx, i, in);
 #pragma unroll
       for (int k = 0; k < inputs::COUNT; k++) arguments[k] = in[k][0];
-      const float acc[2] = {total(sums, 0, row, b), COUNT == 2 ? total(sums, 1, row, b) : 0.0f};
+      const float acc[2] = {total(sums, row, b),
+                            COUNT == 2 ? total(sums, U::TILE_N + row, b) : 0.0f};
       const float result[1] = {U::of(acc, arguments)};
       if constexpr (U::OUT_STAMPED)
         gpuos_stamped<out::DTYPE>::store(*ctx.cta, out::at(ctx, point), result[0], stamp);

@@ -4,31 +4,41 @@
 // the tile waits for is over, or stamped, when it is there (stamp.cuh). It stays over all tiles of the operator,
 // and over those after it that have the same X.
 //
-// U as in matmul_stream.cuh; PITCH, bytes from row to row in shared memory; END, bytes of a row with the zeros
-// that follow it.
+// M rows of K elements of format FROM, to ELEM; NORM, the format of what it is multiplied by, NO_NORM: as it is;
+// STAMPED; PITCH, bytes from row to row in shared memory; END, bytes of a row with the zeros that follow it. Not
+// a unit's: operators with the same X share the code, which is cold whenever an operator begins.
 #pragma once
 #include "reduce.cuh"
 #include "stamp.cuh"
 #include "stream.cuh"
 
-template <class U, int PITCH, int END> struct gpuos_stream_x {
-  using x = typename U::x;
-  using norm = typename U::norm;
+enum { GPUOS_NO_NORM = -1 };
+
+// Where it lies in memory.
+struct gpuos_x_source {
+  uint64_t x, norm;
+  uint32_t step; // elements from row to row
+};
+
+template <int M, int K, int FROM, int NORM, int ELEM, bool STAMPED, int PITCH, int END>
+struct gpuos_stream_x {
+  using source = gpuos_x_source;
 
   GPUOS_DEVICE constexpr int up(int n, int to) { return (n + to - 1) / to * to; }
   enum {
-    M = U::M,
-    CHUNKS = U::K / 8, // of eight elements of a row
+    NORMED = NORM != GPUOS_NO_NORM,
+    NORM_DTYPE = NORMED ? NORM : (int)GPUOS_F32,
+    NORM_BYTES = gpuos_format<NORM_DTYPE>::BYTES,
+    CHUNKS = K / 8, // of eight elements of a row
     TURNS = (CHUNKS + GPUOS_THREADS - 1) / GPUOS_THREADS,
     // A thread's part of a row that comes stamped and is to be normalised waits for the others' there.
-    KEEPS_ROW = U::X_STAMPED && norm::PRESENT,
+    KEEPS_ROW = STAMPED && NORMED,
     KEPT = up(M * PITCH + GPUOS_REDUCE_BYTES, 16),
-    SMEM_BYTES = KEPT + (KEEPS_ROW ? up(U::K, 8 * GPUOS_THREADS) * 4 : 0),
+    SMEM_BYTES = KEPT + (KEEPS_ROW ? up(K, 8 * GPUOS_THREADS) * 4 : 0),
   };
 
-  GPUOS_DEVICE uint64_t row_of_x(const gpuos_ctx &ctx, uint32_t row) {
-    const uint32_t point[GPUOS_DIMS] = {0, row, 0, 0};
-    return x::at(ctx, point);
+  GPUOS_DEVICE uint64_t row_of_x(const source &from, uint32_t row) {
+    return from.x + (uint64_t)row * from.step * gpuos_format<FROM>::BYTES;
   }
 
   // Eight elements of row `row` of X in shared memory, the first and third pair first, as fragments want them.
@@ -44,32 +54,31 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
   }
 
   // All rows, chunk by chunk.
-  GPUOS_DEVICE void copy_rows(const gpuos_ctx &ctx) {
+  GPUOS_DEVICE void copy_rows(const gpuos_ctx &ctx, const source &from) {
     enum { ALL = M * CHUNKS, TURNS_OF_ALL = (ALL + GPUOS_THREADS - 1) / GPUOS_THREADS };
 #pragma unroll 8
     for (int i = 0; i < TURNS_OF_ALL; i++) {
       const uint32_t at = gpuos_thread() + i * GPUOS_THREADS, row = at / CHUNKS,
                      chunk = at % CHUNKS;
       if (at < ALL)
-        put(ctx, row, chunk, ld_global_cg_v4((const void *)(row_of_x(ctx, row) + chunk * 16)));
+        put(ctx, row, chunk, ld_global_cg_v4((const void *)(row_of_x(from, row) + chunk * 16)));
     }
   }
 
   // What X is multiplied by, on its way before X is there.
-  enum { NORM_DTYPE = norm::DTYPE };
   struct weights {
-    gpuos_words<NORM_DTYPE, 8> words[norm::PRESENT ? (int)TURNS : 1];
+    gpuos_words<NORM_DTYPE, 8> words[NORMED ? (int)TURNS : 1];
   };
-  GPUOS_DEVICE void load_weights(const gpuos_ctx &ctx, weights &by) {
+  GPUOS_DEVICE void load_weights(const gpuos_ctx &ctx, const source &from, weights &by) {
 #pragma unroll
     for (int i = 0; i < TURNS; i++) {
       const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-      if (chunk < CHUNKS) by.words[i].load(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES);
+      if (chunk < CHUNKS) by.words[i].load(from.norm + (uint64_t)chunk * 8 * NORM_BYTES);
     }
   }
 
   // A thread's loads of a row that travels stamped: its chunks, one after the other.
-  using stamped = gpuos_stamped<x::DTYPE>;
+  using stamped = gpuos_stamped<FROM>;
   enum { LOADS = 8 / stamped::WORDS, ROW_LOADS = TURNS * LOADS };
   GPUOS_DEVICE uint32_t chunk_of(int load) { return gpuos_thread() + load / LOADS * GPUOS_THREADS; }
 
@@ -77,20 +86,21 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
   // as long as that. First it looks at the words that are likely to come last, which leaves memory to others.
   // False: stop.
   template <class TAKE>
-  GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp, TAKE take) {
-    const uint64_t from = stamped::at(*ctx.cta, row_of_x(ctx, row));
+  GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
+                              uint32_t stamp, TAKE take) {
+    const uint64_t words_at = stamped::at(*ctx.cta, row_of_x(from, row));
     if (CHUNKS < GPUOS_THREADS && gpuos_thread() >= CHUNKS) return true;
     const uint32_t last = CHUNKS - 1 - (CHUNKS - 1 - gpuos_thread()) % GPUOS_THREADS;
     bool there = false, stop = false;
     while (!there && !stop) {
-      there = stamped::there(stamped::load(from + last * (16 * LOADS)), stamp);
+      there = stamped::there(stamped::load(words_at + last * (16 * LOADS)), stamp);
       stop = !there && gpuos_look_again(ctx);
     }
     for (there = false; !there && !stop;) {
       uint4 words[ROW_LOADS];
 #pragma unroll
       for (int i = 0; i < ROW_LOADS; i++)
-        words[i] = stamped::load(from + min(chunk_of(i), last) * (16 * LOADS) + i % LOADS * 16);
+        words[i] = stamped::load(words_at + min(chunk_of(i), last) * (16 * LOADS) + i % LOADS * 16);
       there = true;
 #pragma unroll
       for (int i = 0; i < ROW_LOADS; i++) {
@@ -108,11 +118,11 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
   }
 
   // A thread's chunks of the row, rounded as X is. False: stop.
-  GPUOS_DEVICE bool load_row(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp,
+  GPUOS_DEVICE bool load_row(const gpuos_ctx &ctx, const source &from, uint32_t row, uint32_t stamp,
                              float (&v)[TURNS][8]) {
     bool over = true;
     if constexpr (KEEPS_ROW) {
-      over = await_row(ctx, row, stamp, [&](int i, const uint4 &w) {
+      over = await_row(ctx, from, row, stamp, [&](int i, const uint4 &w) {
         *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
       });
 #pragma unroll
@@ -123,21 +133,22 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
         v[i / LOADS][i % LOADS * 2 + 1] = has ? two.y : 0.0f;
       }
     } else {
-      const uint64_t from = row_of_x(ctx, row);
+      const uint64_t at = row_of_x(from, row);
 #pragma unroll
       for (int i = 0; i < TURNS; i++) {
         const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
-        if (chunk < CHUNKS) gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v[i]);
+        if (chunk < CHUNKS)
+          gpuos_load<FROM, 8>(at + (uint64_t)chunk * 8 * gpuos_format<FROM>::BYTES, v[i]);
       }
     }
     return over;
   }
 
   // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM. False: stop.
-  GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp,
-                                  const weights &by) {
+  GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
+                                  uint32_t stamp, const weights &by) {
     float v[TURNS][8] = {}, sum = 0.0f;
-    const bool over = load_row(ctx, row, stamp, v);
+    const bool over = load_row(ctx, from, row, stamp, v);
 #pragma unroll
     for (int i = 0; i < TURNS; i++)
 #pragma unroll
@@ -153,9 +164,10 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
   }
 
   // Half a chunk with each load.
-  GPUOS_DEVICE bool copy_stamped(const gpuos_ctx &ctx, uint32_t row, uint32_t stamp) {
+  GPUOS_DEVICE bool copy_stamped(const gpuos_ctx &ctx, const source &from, uint32_t row,
+                                 uint32_t stamp) {
     static_assert(stamped::BYTES == 2, "X has the format that W has");
-    return await_row(ctx, row, stamp, [&](int i, const uint4 &w) {
+    return await_row(ctx, from, row, stamp, [&](int i, const uint4 &w) {
       put_half(ctx, row, chunk_of(i), i % 2, stamped::pack(w));
     });
   }
@@ -165,21 +177,21 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
     float weight[8], result[8];
     by.widen(weight);
 #pragma unroll
-    for (int e = 0; e < 8; e++) result[e] = gpuos_round<x::DTYPE>(v[e] * scale) * weight[e];
-    using format = gpuos_format<U::ELEM>;
+    for (int e = 0; e < 8; e++) result[e] = gpuos_round<FROM>(v[e] * scale) * weight[e];
+    using format = gpuos_format<ELEM>;
     return make_uint4(format::narrow(result), format::narrow(result + 2),
                       format::narrow(result + 4), format::narrow(result + 6));
   }
 
   // Of more rows than two a warp has its own, and nobody waits for the others; it reads them twice.
-  GPUOS_DEVICE void normalise_rows(const gpuos_ctx &ctx) {
+  GPUOS_DEVICE void normalise_rows(const gpuos_ctx &ctx, const source &from) {
     for (uint32_t row = gpuos_warp(); row < M; row += GPUOS_WARPS) {
-      const uint64_t from = row_of_x(ctx, row);
+      const uint64_t at = row_of_x(from, row);
       float sum = 0.0f;
 #pragma unroll 4
       for (uint32_t chunk = gpuos_lane(); chunk < CHUNKS; chunk += 32) {
         float v[8];
-        gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v);
+        gpuos_load<FROM, 8>(at + (uint64_t)chunk * 8 * gpuos_format<FROM>::BYTES, v);
 #pragma unroll
         for (int e = 0; e < 8; e++) sum = fmaf(v[e], v[e], sum);
       }
@@ -190,15 +202,15 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
       for (uint32_t chunk = gpuos_lane(); chunk < CHUNKS; chunk += 32) {
         float v[8];
         gpuos_words<NORM_DTYPE, 8> by;
-        gpuos_load<x::DTYPE, 8>(from + (uint64_t)chunk * 8 * x::BYTES, v);
-        by.load(norm::base(ctx) + (uint64_t)chunk * 8 * norm::BYTES);
+        gpuos_load<FROM, 8>(at + (uint64_t)chunk * 8 * gpuos_format<FROM>::BYTES, v);
+        by.load(from.norm + (uint64_t)chunk * 8 * NORM_BYTES);
         put(ctx, row, chunk, scaled(v, by, scale));
       }
     }
   }
 
   GPUOS_DEVICE float scale_of(const gpuos_ctx &ctx, float squares) {
-    const float mean = squares / (float)U::K;
+    const float mean = squares / (float)K;
     return 1.0f / sqrtf(mean + __uint_as_float(ctx.slot->of->op.params[0]));
   }
 
@@ -208,52 +220,49 @@ template <class U, int PITCH, int END> struct gpuos_stream_x {
   }
 
   // X as it is wanted. False: stop.
-  GPUOS_DEVICE bool fetch_x(const gpuos_ctx &ctx, const weights &by) {
+  GPUOS_DEVICE bool fetch_x(const gpuos_ctx &ctx, const source &from, const weights &by) {
     const gpuos_slot &slot = *ctx.slot;
-    const uint32_t stamp = U::X_STAMPED ? gpuos_stamp(slot.step, slot.of->from[0]) : 0;
+    const uint32_t stamp = STAMPED ? gpuos_stamp(slot.step, slot.of->from[0]) : 0;
     bool over = true;
-    if constexpr (norm::PRESENT && M > 2) {
-      normalise_rows(ctx);
-    } else if constexpr (norm::PRESENT) {
-      for (uint32_t row = 0; row < M; row++) over &= normalise_row(ctx, row, stamp, by);
-    } else if constexpr (U::X_STAMPED) {
-      for (uint32_t row = 0; row < M; row++) over &= copy_stamped(ctx, row, stamp);
+    if constexpr (NORMED && M > 2) {
+      normalise_rows(ctx, from);
+    } else if constexpr (NORMED) {
+      for (uint32_t row = 0; row < M; row++) over &= normalise_row(ctx, from, row, stamp, by);
+    } else if constexpr (STAMPED) {
+      for (uint32_t row = 0; row < M; row++) over &= copy_stamped(ctx, from, row, stamp);
     } else {
-      copy_rows(ctx);
+      copy_rows(ctx, from);
     }
     return over;
   }
 
   // All warps: X into shared memory, once it is there, unless it lies there already. False: stop. A
   // function of its own, once an operator: what it keeps in registers is nothing to the tiles' loop.
-  static __device__ __noinline__ bool load(gpuos_ctx ctx) {
+  static __device__ __noinline__ bool load(gpuos_ctx ctx, source from) {
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
     const uint64_t mark = gpuos_wait_mark(*ctx.slot);
     const uint32_t op = ctx.slot->tile.op;
     if (flow.op == op && flow.x_met == mark) return true; // the operator's tile before
-    uint64_t with = 0;
-    if constexpr (norm::PRESENT) with = norm::base(ctx);
-    constexpr uint64_t FORM = (((uint64_t)U::K * 64 + M) * 16 + U::ELEM) * 16 + x::DTYPE;
-    const uint64_t base = x::base(ctx);
-    const uint32_t step = x::step(ctx, 1), eps = ctx.slot->of->op.params[0];
-    const bool there = flow.op != GPUOS_NONE && flow.x == base && flow.x_norm == with &&
-                       flow.x_met == mark && flow.x_form == FORM && flow.x_step == step &&
+    constexpr uint64_t FORM = (((uint64_t)K * 64 + M) * 16 + ELEM) * 16 + FROM;
+    const uint32_t eps = ctx.slot->of->op.params[0];
+    const bool there = flow.op != GPUOS_NONE && flow.x == from.x && flow.x_norm == from.norm &&
+                       flow.x_met == mark && flow.x_form == FORM && flow.x_step == from.step &&
                        flow.x_eps == eps;
     weights by;
-    if constexpr (norm::PRESENT && M <= 2)
-      if (!there) load_weights(ctx, by);
-    if (!U::X_STAMPED && !gpuos_await_inputs(ctx)) return false;
+    if constexpr (NORMED && M <= 2)
+      if (!there) load_weights(ctx, from, by);
+    if (!STAMPED && !gpuos_await_inputs(ctx)) return false;
     if (!there) {
       if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
-      const bool over = fetch_x(ctx, by);
+      const bool over = fetch_x(ctx, from, by);
       for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
       if (gpuos_barrier_or(!over)) return false;
       if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
     }
     __syncwarp(); // all lanes have looked
     if (gpuos_lane0()) {
-      flow.op = op, flow.x = base, flow.x_norm = with, flow.x_met = mark, flow.x_form = FORM;
-      flow.x_step = step, flow.x_eps = eps;
+      flow.op = op, flow.x = from.x, flow.x_norm = from.norm, flow.x_met = mark, flow.x_form = FORM;
+      flow.x_step = from.step, flow.x_eps = eps;
     }
     __syncwarp();
     return true;
