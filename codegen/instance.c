@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum {
-  RUN = 8,         // elements of a vector access, device/dtype.cuh
   SHORT_RUN = 4,   // of a map with many inputs: it has a run of each in registers at once
   MANY_INPUTS = 8, // above it: runs of 8 of twelve inputs spill
 };
@@ -18,23 +17,19 @@ static const char *const dtype_names[GPUOS_DTYPE_COUNT] = {
 
 // ---- operands -----------------------------------------------------------------------------------
 
-static uint32_t run_bytes(const gpuos_operand_t *x) {
-  uint32_t bytes = RUN * gpuos_dtype_bytes(x->dtype);
-  return bytes < 16 ? bytes : 16;
-}
-
 // Elements along iteration dimension `dim` come in aligned runs, or are all the same one.
 static bool runs_along(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
   uint64_t step = gos_op_step(op, x, dim);
   if (step == 0) return !x->writes;
-  return step == 1 && gos_op_aligned(op, x, dim, run_bytes(x));
+  return step == 1 && gos_op_aligned(op, x, dim, gos_run_bytes(x));
 }
 
 static bool tiles_in_runs(const gos_op_t *op, uint32_t dim) {
   const gpuos_op_t *o = &op->op;
   bool sliced = dim == GPUOS_SLICED_DIM && o->slice;
-  return o->extent[dim] % RUN == 0 && (o->tile[dim] % RUN == 0 || o->tile[dim] >= o->extent[dim]) &&
-         (!sliced || o->slice % RUN == 0);
+  return o->extent[dim] % GOS_RUN == 0 &&
+         (o->tile[dim] % GOS_RUN == 0 || o->tile[dim] >= o->extent[dim]) &&
+         (!sliced || o->slice % GOS_RUN == 0);
 }
 
 // OUT and EXTRA move in runs along `dim`.
@@ -47,22 +42,12 @@ static bool pointwise_runs(const gos_op_t *op, uint32_t dim) {
   return tiles_in_runs(op, dim);
 }
 
-// The last dimension of the view, whatever it follows, comes in aligned runs of a multiple of
-// `width`.
-static bool row_runs(const gpuos_operand_t *x, uint32_t width) {
-  uint32_t size = gpuos_dtype_bytes(x->dtype), bytes = run_bytes(x);
-  if (x->stride[3] != 1 || width % RUN || x->offset_bytes % bytes) return false;
-  for (int d = 0; d < GPUOS_DIMS - 1; d++)
-    if (x->extent[d] > 1 && (uint64_t)x->stride[d] * size % bytes) return false;
-  return true;
-}
-
 // All operands of these roles that the operator has do.
 static bool all_row_runs(const gos_op_t *op, uint32_t width, size_t count,
                          const gpuos_as_t *roles) {
   for (size_t i = 0; i < count; i++) {
     const gpuos_operand_t *x = gos_op_find(op, roles[i]);
-    if (x && !row_runs(x, width)) return false;
+    if (x && !gos_row_runs(x, width)) return false;
   }
   return true;
 }
@@ -101,7 +86,7 @@ static void add_constants(gos_text_t *text, const char *format, ...) {
 }
 
 static void add_run(gos_text_t *text, bool in_runs) {
-  add_constants(text, "RUN = %d", in_runs ? RUN : 1);
+  add_constants(text, "RUN = %d", in_runs ? GOS_RUN : 1);
 }
 
 static void add_inputs(gos_text_t *text, const gos_op_t *op) {
@@ -299,7 +284,7 @@ static void add_map(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, &moved, GPUOS_AS_OUT, "out");
   add_inputs(text, &moved);
   uint32_t inputs = op->op.operand_count - 1u;
-  int run = inputs > MANY_INPUTS ? SHORT_RUN : RUN;
+  int run = inputs > MANY_INPUTS ? SHORT_RUN : GOS_RUN;
   add_constants(text, "RUN = %d", pointwise_runs(op, GPUOS_SLICED_DIM) ? run : 1);
   add_expression(text, &moved);
 }
@@ -328,7 +313,7 @@ static void add_embedding(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_TABLE, "table");
   add_operand(text, op, GPUOS_AS_IDS, "ids");
   add_operand(text, op, GPUOS_AS_OUT, "out");
-  add_run(text, row_runs(table, table->extent[3]) && pointwise_runs(op, GPUOS_SLICED_DIM));
+  add_run(text, gos_row_runs(table, table->extent[3]) && pointwise_runs(op, GPUOS_SLICED_DIM));
 }
 
 static void add_rope(gos_text_t *text, const gos_op_t *op) {
@@ -353,7 +338,7 @@ static void add_cache(gos_text_t *text, const gos_op_t *op) {
 // Runs of a vector of head_dim elements; a rotated one's other half comes in the same runs.
 static void add_head_run(gos_text_t *text, const gos_op_t *op, uint32_t head_dim, bool in_runs) {
   const gpuos_operand_t *rotation = gos_op_find(op, GPUOS_AS_ROTATION);
-  bool fits = !rotation || (head_dim / 2 % RUN == 0 && row_runs(rotation, head_dim));
+  bool fits = !rotation || (head_dim / 2 % GOS_RUN == 0 && gos_row_runs(rotation, head_dim));
   add_run(text, in_runs && fits);
 }
 
@@ -366,7 +351,7 @@ static void add_kv_append(gos_text_t *text, const gos_op_t *op) {
                ALL_ROW_RUNS(op, head_dim, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
 }
 
-static void add_attention(gos_text_t *text, const gos_op_t *op) {
+static void add_attention_operands(gos_text_t *text, const gos_op_t *op) {
   uint32_t page_size = op->op.params[1], head_dim = op->op.params[2];
   add_operand(text, op, GPUOS_AS_X, "x");
   add_operand(text, op, GPUOS_AS_OUT, "out");
@@ -374,9 +359,18 @@ static void add_attention(gos_text_t *text, const gos_op_t *op) {
   add_cache(text, op);
   add_constants(text, "PAGE_SIZE = %u, HEAD_DIM = %u, GROUP = %u, NEIGHBOURS = %u",
                 page_size ? page_size : 1, head_dim, op->op.params[3], op->op.params[6]);
-  add_constants(text, "EARLY = %d, STAMPED = %d", op->early, op->from[0] != GPUOS_NONE);
+}
+
+static void add_attention(gos_text_t *text, const gos_op_t *op) {
+  uint32_t head_dim = op->op.params[2];
+  add_attention_operands(text, op);
   add_head_run(text, op, head_dim,
                ALL_ROW_RUNS(op, head_dim, GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE));
+}
+
+static void add_attention_ring(gos_text_t *text, const gos_op_t *op) {
+  add_attention_operands(text, op);
+  add_constants(text, "STAMPED = %d", op->from[0] != GPUOS_NONE);
 }
 
 static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
@@ -388,6 +382,7 @@ static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
 
 const gos_device_kind_t gos_device_wgmma = {"matmul_wgmma", add_matmul_wgmma};
 const gos_device_kind_t gos_device_stream = {"matmul_stream", add_matmul_stream};
+const gos_device_kind_t gos_device_attention_ring = {"attention_ring", add_attention_ring};
 const gos_device_kind_t gos_device_kinds[GPUOS_KIND_COUNT] = {
     [GPUOS_MATMUL] = {"matmul", add_matmul},
     [GPUOS_MAP] = {"map", add_map},

@@ -13,8 +13,9 @@ typedef struct gos_device_kind {
   void (*add)(gos_text_t *text, const gos_op_t *op);
 } gos_device_kind_t;
 extern const gos_device_kind_t gos_device_kinds[GPUOS_KIND_COUNT];
-extern const gos_device_kind_t gos_device_wgmma;  // of matmuls that gos_op_wgmma_tiled is true of
-extern const gos_device_kind_t gos_device_stream; // of those whose weights stream
+// Of matmuls that gos_op_wgmma_tiled is true of, of those whose weights stream, and of attention that
+// gos_op_rings is true of.
+extern const gos_device_kind_t gos_device_wgmma, gos_device_stream, gos_device_attention_ring;
 
 // Formats of x and w in shared memory.
 void gos_matmul_elems(const gos_op_t *op, uint32_t *out_x, uint32_t *out_w);

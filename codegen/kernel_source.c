@@ -12,8 +12,7 @@ enum { COLUMNS = 100 }; // of generated text
 
 typedef struct instance {
   const char *kind, *text; // text: the struct's members
-  bool loaded;     // the loader has something to do for it, though it has no ring of its own
-  uint32_t number; // among those of its kind
+  uint32_t number;         // among those of its kind
   GOS_ARRAY(uint32_t) ops;
 } instance_t;
 
@@ -51,19 +50,21 @@ static bool runs(source_t *source, const gos_op_t *op) {
   return can;
 }
 
+static const gos_device_kind_t *find_kind(const gos_plan_t *plan, const gos_op_t *op) {
+  if (op->streams) return &gos_device_stream;
+  if (gos_op_wgmma_tiled(plan->target, op)) return &gos_device_wgmma;
+  if (gos_op_rings(plan, op)) return &gos_device_attention_ring;
+  return &gos_device_kinds[op->op.kind];
+}
+
 static void collect(source_t *source, uint32_t number) {
   const gos_op_t *op = &source->plan->ops.at[number];
   if (op->op.kind >= GPUOS_KIND_COUNT) GOS_BUG("operator kind %u", op->op.kind);
   if (!has_tiles(op) || !runs(source, op)) return;
-  const gos_device_kind_t *kind = op->streams ? &gos_device_stream
-                                  : gos_op_wgmma_tiled(source->plan->target, op)
-                                      ? &gos_device_wgmma
-                                      : &gos_device_kinds[op->op.kind];
+  const gos_device_kind_t *kind = find_kind(source->plan, op);
   gos_text_t text = {.arena = source->arena};
   kind->add(&text, op);
-  instance_t *instance = find_instance(source, kind->name, text.at);
-  instance->loaded = op->early;
-  *gos_push(source->arena, &instance->ops) = number;
+  *gos_push(source->arena, &find_instance(source, kind->name, text.at)->ops) = number;
 }
 
 static bool is_wgmma(const instance_t *instance) {
@@ -76,7 +77,9 @@ static bool has_ring(const instance_t *instance) {
   return is_stream(instance) || is_wgmma(instance);
 }
 // Attention whose keys stream waits and signals as other units do.
-static bool is_loaded(const instance_t *instance) { return has_ring(instance) || instance->loaded; }
+static bool is_loaded(const instance_t *instance) {
+  return has_ring(instance) || !strcmp(instance->kind, gos_device_attention_ring.name);
+}
 static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
 

@@ -14,9 +14,14 @@ enum {
   STREAM_ROWS = 16,
   STREAM_X_BYTES = 112 << 10,
   STREAM_STAGE_BYTES = 32 << 10, // device/stream.cuh
-  STREAM_RUN = 8,                // elements that x is loaded in
   BULK_ARCH = 90,                // bulk copies (PTX ISA, cp.async.bulk)
   STREAM_SMEM_BYTES = 160 << 10, // what has less has no room for x, partial sums and a ring
+  // device/attention_ring.cuh: a product has so many rows of queries, and a lane so many registers; and the
+  // loader finds the pages of a stage one by one.
+  RING_QUERIES = 8,
+  RING_HEAD_DIM = 128,
+  RING_HEAD_STEP = 64,
+  RING_PAGE = 16,
 };
 
 uint64_t gos_op_step(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim) {
@@ -33,6 +38,19 @@ bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, 
   if (x->offset_bytes % bytes) return false;
   for (uint32_t d = 0; d < GPUOS_DIMS; d++)
     if (d != dim && op->op.extent[d] > 1 && gos_op_step(op, x, d) * size % bytes) return false;
+  return true;
+}
+
+uint32_t gos_run_bytes(const gpuos_operand_t *x) {
+  uint32_t bytes = GOS_RUN * gpuos_dtype_bytes(x->dtype);
+  return bytes < 16 ? bytes : 16;
+}
+
+bool gos_row_runs(const gpuos_operand_t *x, uint32_t width) {
+  uint32_t size = gpuos_dtype_bytes(x->dtype), bytes = gos_run_bytes(x);
+  if (x->stride[3] != 1 || width % GOS_RUN || x->offset_bytes % bytes) return false;
+  for (int d = 0; d < GPUOS_DIMS - 1; d++)
+    if (x->extent[d] > 1 && (uint64_t)x->stride[d] * size % bytes) return false;
   return true;
 }
 
@@ -105,7 +123,7 @@ static uint32_t stream_x_bytes(uint32_t x_rows, uint64_t k) {
 
 bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k) {
   return target->arch >= BULK_ARCH && target->smem_bytes >= STREAM_SMEM_BYTES && x_rows > 0 &&
-         x_rows <= STREAM_ROWS && k > 0 && k % STREAM_RUN == 0 &&
+         x_rows <= STREAM_ROWS && k > 0 && k % GOS_RUN == 0 &&
          stream_x_bytes(x_rows, k) <= STREAM_X_BYTES;
 }
 
@@ -130,11 +148,41 @@ bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op) {
   const gpuos_operand_t *w0 = gos_op_find(op, GPUOS_AS_W0), *w1 = gos_op_find(op, GPUOS_AS_W1);
   if (w0->dtype != GPUOS_BF16 && w0->dtype != GPUOS_F16) return false;
   bool format = x->dtype == w0->dtype || (norm && x->dtype == GPUOS_F32);
-  uint32_t run = STREAM_RUN * gpuos_dtype_bytes(x->dtype);
   return format && streams_w(plan, op, w0, w0->dtype) &&
          (!w1 || streams_w(plan, op, w1, w0->dtype)) && gos_op_step(op, x, 3) == 1 &&
-         gos_op_aligned(op, x, 3, run < 16 ? run : 16) &&
+         gos_op_aligned(op, x, 3, gos_run_bytes(x)) &&
          (!norm || (norm->stride[3] == 1 && norm->offset_bytes % 16 == 0 && is_given(plan, norm)));
+}
+
+// ---- keys that stream ---------------------------------------------------------------------------
+
+// What a row's own key is not taken from is written by earlier steps only, at places that the host named.
+static bool keys_are_there(const gos_plan_t *plan, const gos_op_t *op) {
+  const gpuos_operand_t *named[] = {gos_op_find(op, GPUOS_AS_POS), gos_op_find(op, GPUOS_AS_PAGES)};
+  if (!gos_op_find(op, GPUOS_AS_CACHE) || !gos_op_find(op, GPUOS_AS_K)) return false;
+  for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+    if (plan->buffers.at[named[i]->buffer].role != GPUOS_INPUT) return false;
+  return true;
+}
+
+// Vectors of one 16-bit format and angles, in runs.
+static bool vectors_fit(const gos_op_t *op, uint32_t head_dim) {
+  static const gpuos_as_t roles[] = {GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V, GPUOS_AS_CACHE};
+  const gpuos_operand_t *rotation = gos_op_find(op, GPUOS_AS_ROTATION);
+  uint8_t format = gos_op_find(op, GPUOS_AS_CACHE)->dtype;
+  bool fit = format == GPUOS_BF16 || format == GPUOS_F16;
+  for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+    const gpuos_operand_t *x = gos_op_find(op, roles[i]);
+    fit = fit && x->dtype == format && gos_row_runs(x, head_dim);
+  }
+  return fit && (!rotation || gos_row_runs(rotation, head_dim));
+}
+
+bool gos_op_rings(const gos_plan_t *plan, const gos_op_t *op) {
+  if (op->op.kind != GPUOS_ATTENTION || !plan->streams || !keys_are_there(plan, op)) return false;
+  uint32_t page_size = op->op.params[1], head_dim = op->op.params[2], group = op->op.params[3];
+  return group <= RING_QUERIES && page_size >= RING_PAGE && head_dim <= RING_HEAD_DIM &&
+         head_dim % RING_HEAD_STEP == 0 && vectors_fit(op, head_dim);
 }
 
 // ---- panels -------------------------------------------------------------------------------------

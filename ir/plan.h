@@ -38,8 +38,7 @@ typedef struct gos_op {
   const char *name; // "q_proj", for messages and reports
   gos_loc_t at;
   bool streams; // a matmul whose weights stream through the CTA: gos_op_streams. tile decides it
-  bool early; // attention whose keys in memory are there before the step: they stream as well. tile
-  bool stamps; // what it writes travels stamped as well. stamp decides it
+  bool stamps;  // what it writes travels stamped as well. stamp decides it
   // The operators whose stamped results it reads, GPUOS_NONE for none: as x; of attention also as k, v and
   // rotation. stamp decides it
   uint32_t from[GOS_STAMPED];
@@ -76,6 +75,8 @@ typedef struct gos_plan {
 const gpuos_operand_t *gos_op_find(const gos_op_t *op, gpuos_as_t as); // first such, NULL if none
 uint64_t gos_op_tiles(const gpuos_op_t *op);                           // cells of its grid
 
+enum { GOS_RUN = 8 }; // elements of a vector access, device/dtype.cuh
+
 // What shared memory a kernel for this plan has: device/unit.cuh.
 typedef struct gos_smem {
   uint32_t slots;        // tiles on their way through a CTA
@@ -95,6 +96,10 @@ uint32_t gos_row_width(const gos_op_t *op);
 uint8_t gos_view_dim(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim);
 // Every address of x that differs only outside `dim` is a multiple of `bytes`.
 bool gos_op_aligned(const gos_op_t *op, const gpuos_operand_t *x, uint32_t dim, uint32_t bytes);
+// What an aligned run of x is aligned to; and whether the last dimension of the view, whatever it follows,
+// comes in such runs of a multiple of `width`.
+uint32_t gos_run_bytes(const gpuos_operand_t *x);
+bool gos_row_runs(const gpuos_operand_t *x, uint32_t width);
 // A matmul whose operands bulk copies and wgmma can take as they lie.
 bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op);
 // The same, once it is tiled: in a shape that device/matmul_wgmma.cuh is written for.
@@ -106,6 +111,9 @@ bool gos_op_streams(const gos_plan_t *plan, const gos_op_t *op);
 uint32_t gos_stream_rows(uint32_t x_rows, uint64_t k);
 // x of so many rows, 16-bit, can stay in shared memory while weights stream by, on such a chip.
 bool gos_streams_x(const gos_target_t *target, uint32_t x_rows, uint64_t k);
+// Attention of few queries a KV head whose keys in memory are there before the step, in a kernel whose weights
+// stream: its keys come through the same ring, as device/attention_ring.cuh takes them.
+bool gos_op_rings(const gos_plan_t *plan, const gos_op_t *op);
 // Of a matmul: rows of tiles that are run together, column by column, so that their panels of x are
 // read once while those of w go by; and whether it pays to ask L2 to keep the panels.
 uint32_t gos_op_panels(const gos_target_t *target, const gos_op_t *op);

@@ -62,15 +62,14 @@ static void find_x(const gos_plan_t *plan, gos_op_t *op) {
   if (fits && op->op.extent[1] <= MOST_ROWS) op->from[0] = find_writer(plan, x);
 }
 
-// What attention reads of this step, if keys in memory are of earlier ones: all of it or nothing.
+// What attention reads of this step, if its keys come through the ring: all of it or nothing.
 static void find_own(const gos_plan_t *plan, gos_op_t *op) {
   static const gpuos_as_t roles[GOS_STAMPED] = {GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V,
                                                 GPUOS_AS_ROTATION};
   uint32_t from[GOS_STAMPED];
   for (int i = 0; i < GOS_STAMPED; i++) {
     const gpuos_operand_t *x = gos_op_find(op, roles[i]);
-    bool words = x && (gpuos_dtype_bytes(x->dtype) == 2 || roles[i] == GPUOS_AS_ROTATION);
-    from[i] = words ? find_writer(plan, x) : GPUOS_NONE;
+    from[i] = x ? find_writer(plan, x) : GPUOS_NONE;
     if (from[i] == GPUOS_NONE) return;
   }
   if (op->op.extent[1] <= MOST_ROWS) memcpy(op->from, from, sizeof from);
@@ -82,7 +81,7 @@ bool gos_pass_stamp(gos_plan_t *plan) {
     gos_op_t *op = &plan->ops.at[i];
     for (int k = 0; k < GOS_STAMPED; k++) op->from[k] = GPUOS_NONE;
     if (few && op->streams) find_x(plan, op);
-    if (few && op->early) find_own(plan, op);
+    if (few && gos_op_rings(plan, op)) find_own(plan, op);
     for (int k = 0; k < GOS_STAMPED; k++) {
       if (op->from[k] == GPUOS_NONE) continue;
       plan->ops.at[op->from[k]].stamps = true;

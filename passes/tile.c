@@ -153,15 +153,6 @@ static void tile_map(const gos_plan_t *plan, gos_op_t *op) {
 
 // ---- attention ----------------------------------------------------------------------------------
 
-// What a row's own key is not taken from is written by earlier steps only, at places that the host named.
-static bool keys_are_there(const gos_plan_t *plan, const gos_op_t *op) {
-  const gpuos_operand_t *named[] = {gos_op_find(op, GPUOS_AS_POS), gos_op_find(op, GPUOS_AS_PAGES)};
-  if (!gos_op_find(op, GPUOS_AS_CACHE) || !gos_op_find(op, GPUOS_AS_K)) return false;
-  for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-    if (plan->buffers.at[named[i]->buffer].role != GPUOS_INPUT) return false;
-  return true;
-}
-
 static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
   op->op.tile[0] = op->op.tile[2] = op->op.tile[3] = 1;
   // Rows of a cache may belong to different sequences; without one they share keys.
@@ -266,7 +257,6 @@ bool gos_pass_tile(gos_plan_t *plan) {
     uint32_t first = (uint32_t)plan->ops.count, end = graph->first_op + graph->op_count;
     for (uint32_t i = graph->first_op; i < end; i++) {
       gos_op_t op = old.ops.at[i], combine;
-      op.early = op.op.kind == GPUOS_ATTENTION && plan->streams && keys_are_there(plan, &op);
       gos_tile_op(plan, &op);
       uint32_t split = op.op.kind == GPUOS_ATTENTION && gos_op_find(&op, GPUOS_AS_CACHE)
                            ? choose_split(plan, &op)

@@ -6,14 +6,11 @@
 //
 // U, the generated instantiation, has operands x, out or partial, and k, v or else cache, pages, pos, seq,
 // beside which k and v are those of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; RUN,
-// elements that are loaded at once; NEIGHBOURS, of the rotation; EARLY: the host wrote pos and pages before
-// the step, nothing in it writes keys before they are read, and there is a ring, so that they are loaded
-// while q is on its way; STAMPED: what it reads of the step travels stamped.
+// elements that are loaded at once; NEIGHBOURS, of the rotation. Few queries over a cache of 16 bits, in a
+// kernel whose weights stream, are attention_ring.cuh's.
 #pragma once
-#include "cache.cuh"
+#include "attention_keys.cuh"
 #include "rotate.cuh"
-#include "stamp.cuh"
-#include "stream.cuh"
 
 GPUOS_DEVICE constexpr uint32_t gpuos_power_of_two(uint32_t at_least) {
   uint32_t power = 1;
@@ -29,12 +26,13 @@ template <class U> struct gpuos_attention {
   using out = typename U::out;
   using partial = typename U::partial;
   using rotation = typename U::rotation;
-  using slots = gpuos_cache<U>;
+  using keys = gpuos_attention_keys<U>;
+  using range = typename keys::range;
 
   enum {
-    PAGED = cache::PRESENT,
-    OWN = PAGED && (int)k::PRESENT, // the key of a row's own position is not in the cache yet
-    STORE = PAGED ? (int)cache::DTYPE : (int)k::DTYPE,
+    PAGED = keys::PAGED,
+    OWN = keys::OWN,
+    STORE = keys::STORE,
     STORE_BYTES = gpuos_format<STORE>::BYTES,
     HEAD_DIM = U::HEAD_DIM,
     RUN = U::RUN,
@@ -57,28 +55,7 @@ template <class U> struct gpuos_attention {
     // Loaded together, so that enough bytes are in flight.
     KEYS = ELEMENTS * STORE_BYTES <= 16 ? 4 : 2,
     PITCH = HEAD_DIM + 2, // weighted sums, maximum, sum of exponentials
-    // Keys in memory come through the ring, so many at a time, and their values behind them.
-    RINGS = U::EARLY && RUN == 8 && STORE_BYTES == 2 && (int)U::GROUP <= (int)AT_ONCE,
-    RESULT_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
-    // Stamped: q, then k, v and the table of angles, as they come.
-    STAMPED = U::STAMPED && RINGS && OWN && !U::NEIGHBOURS && HEAD_DIM % 16 == 0,
-    OWN_AT = (RESULT_BYTES + 15) / 16 * 16,
-    K_AT = OWN_AT + U::GROUP * HEAD_DIM * 2,
-    V_AT = K_AT + HEAD_DIM * 2,
-    ANGLES_AT = V_AT + HEAD_DIM * 2,
-    SMEM_BYTES = STAMPED ? ANGLES_AT + HEAD_DIM * 4 : (int)RESULT_BYTES,
-    ENTERS = 1,
-    ROW_BYTES = HEAD_DIM * STORE_BYTES,
-    CHUNK = GPUOS_STREAM_BYTES / 2 / ROW_BYTES,
-    CHUNK_PAGES = (CHUNK + U::PAGE_SIZE - 2) / U::PAGE_SIZE + 1, // that it can touch
-  };
-
-  // One query row, KV head and split; the keys it sees.
-  struct range {
-    uint32_t point[GPUOS_DIMS];
-    uint32_t sequence, from, to; // keys in memory
-    bool own;                    // and the row's own
-    bool rotates;
+    SMEM_BYTES = KEY_LANES * AT_ONCE * PITCH * 4,
   };
 
   // What a thread has of QUERIES queries.
@@ -94,56 +71,6 @@ template <class U> struct gpuos_attention {
 
   // ---- load -------------------------------------------------------------------------------------
 
-  // Iteration point number i of the tile.
-  GPUOS_DEVICE void find_point(const gpuos_ctx &ctx, uint32_t i, range &r) {
-    const gpuos_box_t &box = ctx.slot->box;
-#pragma unroll
-    for (int d = GPUOS_DIMS - 1; d >= 0; d--) {
-      r.point[d] = box.lo[d] + i % box.n[d];
-      i /= box.n[d];
-    }
-  }
-
-  template <bool FAULTS = true> GPUOS_DEVICE bool find_range(const gpuos_ctx &ctx, range &r) {
-    r.sequence = r.from = r.to = 0, r.own = r.rotates = false;
-    if constexpr (PAGED) {
-      typename slots::slot slot;
-      if (!slots::template find_slot<FAULTS>(ctx, r.point[1], slot)) return false;
-      const gpuos_op_t &op = ctx.slot->of->op;
-      const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
-      const uint32_t length = gpuos_split_keys(keys, op.extent[3], op.params[4]);
-      const uint32_t from = r.point[3] * length;
-      r.sequence = slot.sequence, r.from = from;
-      r.to = keys < from ? from : keys - from < length ? keys : from + length;
-      r.own = OWN && slot.position >= 0 && keys > from && keys - from <= length;
-      if (r.own) r.to--;
-      r.rotates = slot.position >= 0;
-    } else {
-      const uint32_t keys = k::extent(ctx, 1), rows = ctx.slot->of->op.extent[1];
-      const int seen = (int)(keys + r.point[1] + 1 - rows); // counted from the end
-      r.to = ctx.slot->of->op.params[5] == 0 ? keys : seen < 0 ? 0 : min((uint32_t)seen, keys);
-    }
-    return true;
-  }
-
-  // Addresses of a key and its value, and elements they move by.
-  GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, const range &r, uint32_t key, uint64_t &key_at,
-                             uint64_t &value_at) {
-    if constexpr (PAGED) {
-      bool inside = slots::find_key(ctx, r.sequence, key, r.point[2], key_at);
-      value_at = key_at + slots::value_offset(ctx);
-      return inside;
-    } else {
-      const uint32_t point[GPUOS_DIMS] = {r.point[0], 0, r.point[2], 0};
-      key_at = k::at(ctx, point) + (uint64_t)key * k::stride(ctx, 1) * k::BYTES;
-      value_at = v::at(ctx, point) + (uint64_t)key * v::stride(ctx, 1) * v::BYTES;
-      return true;
-    }
-  }
-  GPUOS_DEVICE bool find_key(const gpuos_ctx &ctx, const range &r, uint32_t key, uint64_t &key_at) {
-    uint64_t value_at;
-    return find_key(ctx, r, key, key_at, value_at);
-  }
   GPUOS_DEVICE uint64_t key_stride(const gpuos_ctx &ctx) {
     if constexpr (PAGED)
       return cache::stride(ctx, 3);
@@ -165,11 +92,6 @@ template <class U> struct gpuos_attention {
       for (int i = 0; i < PER_LANE; i++)
         if (has(i)) run[i].load(at + dim(i) * stride * gpuos_format<DTYPE>::BYTES);
     }
-    __device__ __forceinline__ void load_shared(uint32_t at) { // packed
-#pragma unroll
-      for (int i = 0; i < PER_LANE; i++)
-        if (has(i)) run[i].load_shared(at + dim(i) * gpuos_format<DTYPE>::BYTES);
-    }
     __device__ __forceinline__ void widen(float (&out)[ELEMENTS]) const {
 #pragma unroll
       for (int i = 0; i < PER_LANE; i++) run[i].widen(out + i * RUN);
@@ -179,7 +101,7 @@ template <class U> struct gpuos_attention {
   // How a thread's elements of vectors of this step are rotated.
   using rotate = gpuos_rotate<U>;
   struct turns {
-    typename rotate::angles of[PER_LANE];
+    typename rotate::angles of[PER_LANE] = {}; // a lane without elements adds nothing to scores
   };
   GPUOS_DEVICE void load_turns(const gpuos_ctx &ctx, const range &r, turns &t) {
     if constexpr (rotation::PRESENT) {
@@ -202,11 +124,6 @@ template <class U> struct gpuos_attention {
           else
             run[i].own.load(from + dim(i) * stride * X::BYTES);
         }
-    }
-    __device__ __forceinline__ void load_shared(uint32_t from) {
-#pragma unroll
-      for (int i = 0; i < PER_LANE; i++)
-        if (has(i)) run[i].load_shared(from, dim(i));
     }
     __device__ __forceinline__ void widen(const turns &t, bool rotates,
                                           float (&out)[ELEMENTS]) const {
@@ -232,10 +149,6 @@ template <class U> struct gpuos_attention {
   };
   GPUOS_DEVICE void load_own(const gpuos_ctx &ctx, const range &r, uint32_t first, own_vectors &o,
                              own_key &own) {
-    if constexpr (STAMPED) {
-      load_shared_own(mov_shared_address(ctx.smem), r, first, o, own);
-      return;
-    }
     load_turns(ctx, r, o.t);
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
@@ -251,66 +164,6 @@ template <class U> struct gpuos_attention {
       own.key.load(k::at(ctx, point) + k_row, k::stride(ctx, 3), rotates(r));
       own.value.load(v::at(ctx, point) + v_row, v::stride(ctx, 3));
     }
-  }
-
-  GPUOS_DEVICE void load_shared_own(uint32_t smem, const range &r, uint32_t first, own_vectors &o,
-                                    own_key &own) {
-#pragma unroll
-    for (int i = 0; i < PER_LANE; i++)
-      if (has(i)) o.t.of[i] = rotate::load_shared_angles(smem + ANGLES_AT, dim(i));
-#pragma unroll
-    for (int q = 0; q < QUERIES; q++)
-      if (first + q < U::GROUP) o.query[q].load_shared(smem + OWN_AT + (first + q) * HEAD_DIM * 2);
-    if (!r.own || key_lane() != 0) return;
-    own.key.load_shared(smem + K_AT);
-    own.value.load_shared(smem + V_AT);
-  }
-
-  // ---- stamped ----------------------------------------------------------------------------------
-
-  // Words of 16 bytes from element `from` on, `count` of them, whose elements go to `to` in shared memory:
-  // those of this thread, of all that are numbered from `first` on. False: stop.
-  template <int DTYPE>
-  GPUOS_DEVICE bool fetch(const gpuos_ctx &ctx, uint64_t from, uint32_t count, uint32_t op,
-                          uint32_t to, uint32_t first) {
-    using stamped = gpuos_stamped<DTYPE>;
-    const uint32_t stamp = gpuos_stamp(ctx.slot->step, op);
-    const uint32_t mine = (gpuos_thread() + GPUOS_THREADS - first % GPUOS_THREADS) % GPUOS_THREADS;
-    for (uint32_t i = mine; i < count; i += GPUOS_THREADS) {
-      uint4 v;
-      while (!stamped::there(v = stamped::load(stamped::at(*ctx.cta, from) + i * 16), stamp))
-        if (gpuos_look_again(ctx)) return false;
-      *(uint2 *)(ctx.smem + to + i * 8) =
-          stamped::BYTES == 2 ? stamped::pack(v) : make_uint2(v.x, v.z);
-    }
-    return true;
-  }
-
-  // What the tile reads of this step, into shared memory as it comes; k and v by who has the row's own key.
-  GPUOS_DEVICE bool fetch_own(const gpuos_ctx &ctx, const range &r) {
-    enum { QUERY_WORDS = U::GROUP * HEAD_DIM / 4, KEY_WORDS = HEAD_DIM / 4 };
-    const uint32_t *by = ctx.slot->of->from, point[GPUOS_DIMS] = {0, 0, r.point[2], 0};
-    bool over = true;
-    if constexpr (STAMPED) {
-      over = fetch<x::DTYPE>(ctx, x::at(ctx, r.point), QUERY_WORDS, by[0], OWN_AT, 0);
-      if constexpr (rotation::PRESENT)
-        over &= fetch<GPUOS_F32>(
-            ctx, rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4,
-            HEAD_DIM / 2, by[3], ANGLES_AT, QUERY_WORDS + 2 * KEY_WORDS);
-      if (!r.own) return over;
-      over &= fetch<k::DTYPE>(ctx, k::at(ctx, point) + (uint64_t)r.point[1] * k::stride(ctx, 1) * 2,
-                              KEY_WORDS, by[1], K_AT, QUERY_WORDS);
-      over &= fetch<v::DTYPE>(ctx, v::at(ctx, point) + (uint64_t)r.point[1] * v::stride(ctx, 1) * 2,
-                              KEY_WORDS, by[2], V_AT, QUERY_WORDS + KEY_WORDS);
-    }
-    return over;
-  }
-  GPUOS_DEVICE bool enter_stamped(const gpuos_ctx &ctx, const range &r) {
-    if (!gpuos_take_memory(ctx)) return false;
-    const bool over = fetch_own(ctx, r); // in a pause it only looks
-    if (gpuos_barrier_or(!over)) return false;
-    gpuos_say_entered(ctx);
-    return true;
   }
 
   // ---- compute ----------------------------------------------------------------------------------
@@ -337,7 +190,7 @@ template <class U> struct gpuos_attention {
     for (int i = 0; i < KEYS; i++) {
       uint64_t key_at = 0, value_at = 0;
       if (first + i * KEY_LANES >= r.to) continue;
-      const bool found = find_key(ctx, r, first + i * KEY_LANES, key_at, value_at);
+      const bool found = keys::find_key(ctx, r, first + i * KEY_LANES, key_at, value_at);
       if (found) l.keys[i].load(key_at, key_stride(ctx));
       if (found) l.values[i].load(value_at, value_stride(ctx));
       inside &= found;
@@ -478,72 +331,6 @@ template <class U> struct gpuos_attention {
     }
   }
 
-  // ---- keys through the ring --------------------------------------------------------------------
-
-  // Keys `first` to before `end` of the tile's sequence, with their values, into a stage. False: stop.
-  GPUOS_DEVICE bool load_chunk(gpuos_loader &loader, const gpuos_ctx &ctx, const range &r,
-                               uint32_t first, uint32_t end) {
-    const uint64_t policy = createpolicy_evict_first();
-    uint64_t at[CHUNK_PAGES];
-    uint32_t full, to, keys = 0;
-#pragma unroll
-    for (int p = 0; p < CHUNK_PAGES; p++) { // the pages' numbers on their way together
-      const uint32_t key = max(first, (first / U::PAGE_SIZE + p) * U::PAGE_SIZE);
-      if (key < end && !find_key(ctx, r, key, at[p])) return false;
-    }
-    if (!gpuos_enter_stream(loader, (end - first) * 2 * ROW_BYTES, full, to)) return false;
-#pragma unroll
-    for (int p = 0; p < CHUNK_PAGES; p++) {
-      const uint32_t key = first + keys, next = (key / U::PAGE_SIZE + 1) * U::PAGE_SIZE;
-      if (key >= end) break;
-      const uint32_t bytes = (min(next, end) - key) * ROW_BYTES, place = to + keys * ROW_BYTES;
-      cp_async_bulk_hint(place, at[p], bytes, full, policy);
-      cp_async_bulk_hint(place + CHUNK * ROW_BYTES, at[p] + slots::value_offset(ctx), bytes, full,
-                         policy);
-      keys = min(next, end) - first;
-    }
-    return true;
-  }
-
-  // The loader's thread. What is outside is a fault, which ends the kernel.
-  GPUOS_DEVICE void load(gpuos_loader &loader) {
-    if constexpr (RINGS) {
-      const gpuos_ctx ctx = {loader.cta, loader.slot, loader.smem};
-      range r;
-      find_point(ctx, 0, r);
-      if (!find_range(ctx, r)) return;
-      for (uint32_t key = r.from; key < r.to; key += CHUNK)
-        if (!load_chunk(loader, ctx, r, key, min(key + CHUNK, r.to))) return;
-    }
-  }
-
-  // Keys key_lane(), key_lane() + KEY_LANES.. of a stage's, from number `first` of them.
-  GPUOS_DEVICE void load_shared(uint32_t stage, uint32_t first, uint32_t count, look &l) {
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-      const uint32_t key = first + i * KEY_LANES + key_lane();
-      if (key < count) l.keys[i].load_shared(stage + key * ROW_BYTES);
-      if (key < count) l.values[i].load_shared(stage + (CHUNK + key) * ROW_BYTES);
-    }
-  }
-
-  GPUOS_DEVICE bool attend_ring(const gpuos_ctx &ctx, const range &r, state &s) {
-    gpuos_reader ring = gpuos_read_stream(ctx);
-    for (uint32_t from = r.from; from < r.to; from += CHUNK) {
-      const uint32_t count = min((uint32_t)CHUNK, r.to - from);
-      uint32_t stage;
-      if (!gpuos_await_stream(*ctx.cta, ring, stage)) return false;
-      for (uint32_t first = 0; first < count; first += KEY_LANES * KEYS) {
-        look l;
-        load_shared(stage, first, count, l);
-        attend(ctx, r, from + first + key_lane(), l, s);
-      }
-      gpuos_leave_stream(ring);
-    }
-    gpuos_keep_place(ctx, ring);
-    return true;
-  }
-
   // ---- run --------------------------------------------------------------------------------------
 
   GPUOS_DEVICE bool attend_memory(const gpuos_ctx &ctx, const range &r, state &s) {
@@ -565,29 +352,21 @@ template <class U> struct gpuos_attention {
       begin(r, first + first_query(), o, s);
       if (r.own) attend_own(ctx, r, o.t, own, s);
     }
-    const bool whole = RINGS ? attend_ring(ctx, r, s) : attend_memory(ctx, r, s);
+    const bool inside = attend_memory(ctx, r, s);
     share(ctx, s);
-    const bool over = !STAMPED || gpuos_await_clear(ctx);
     gpuos_barrier();
-    if (over) store(ctx, r, first);
+    store(ctx, r, first);
     gpuos_barrier();
-    return whole && over;
+    return inside;
   }
 
-  // One query row, KV head and split; where keys come through the ring, the tile has but one.
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     const gpuos_box_t box = ctx.slot->box;
-    range r = {};
-    bool inside = true, early = false;
-    if (RINGS) find_point(ctx, 0, r);
-    if (RINGS) early = find_range<false>(ctx, r); // if not, the loader says so
-    if (!(STAMPED ? enter_stamped(ctx, r) : gpuos_enter(ctx))) return false;
-    if (RINGS && gpuos_thread() == 0)
-      st_relaxed_shared(&ctx.cta->worker_loads, 0); // the loader does
-    if (RINGS) return early && run_queries(ctx, r, 0);
+    bool inside = true;
     for (uint32_t i = 0; i < box.n[0] * box.n[1] * box.n[2] * box.n[3]; i++) {
-      find_point(ctx, i, r);
-      if (!find_range(ctx, r)) return false; // the same for all threads
+      range r;
+      keys::find_point(ctx, i, r);
+      if (!keys::find_range(ctx, r)) return false; // the same for all threads
       for (uint32_t first = 0; first < U::GROUP; first += AT_ONCE)
         inside &= run_queries(ctx, r, first);
     }

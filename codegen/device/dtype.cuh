@@ -135,14 +135,6 @@ template <int DTYPE, int RUN> struct gpuos_words {
     }
   }
 
-  // Of shared memory: runs of 16 bytes.
-  __device__ __forceinline__ void load_shared(uint32_t at) {
-    if constexpr (COUNT == 4) {
-      const uint4 v = ld_shared_v4(at);
-      word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
-    }
-  }
-
   __device__ __forceinline__ void widen(float *out) const {
     if constexpr (RUN == 1) {
       out[0] = gpuos_widen<DTYPE>(word[0]);

@@ -316,6 +316,10 @@ GPUOS_DEVICE void st_global_v4(uint64_t at, uint4 v) {
                : "memory");
 }
 
+GPUOS_DEVICE void st_global_v2(uint64_t at, uint2 v) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(v.x), "r"(v.y) : "memory");
+}
+
 GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -353,6 +357,15 @@ GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
 }
 GPUOS_DEVICE void st_relaxed_gpu_u32(uint64_t at, uint32_t value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
+GPUOS_DEVICE void st_shared_v4(uint32_t at, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+GPUOS_DEVICE void st_shared_v2(uint32_t at, uint2 v) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
 }
 
 GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
@@ -484,6 +497,24 @@ GPUOS_MMA(mma_m16n8k32_e5m2_e4m3, "m16n8k32", "e5m2", "e4m3")
 GPUOS_MMA(mma_m16n8k32_e5m2_e5m2, "m16n8k32", "e5m2", "e5m2")
 #undef GPUOS_MMA
 
+#define GPUOS_MMA_K8(name, type)                                                                   \
+  GPUOS_DEVICE void name(float(&c)[4], const uint32_t(&a)[2], uint32_t b) {                        \
+    asm("mma.sync.aligned.m16n8k8.row.col.f32." type "." type ".f32 "                              \
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                      \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                           \
+        : "r"(a[0]), "r"(a[1]), "r"(b));                                                           \
+  }
+GPUOS_MMA_K8(mma_m16n8k8_bf16, "bf16")
+GPUOS_MMA_K8(mma_m16n8k8_f16, "f16")
+#undef GPUOS_MMA_K8
+
+// Of an 8x8 matrix of 16-bit elements in a warp, as ldmatrix leaves it, the transposed one.
+GPUOS_DEVICE uint32_t movmatrix_trans(uint32_t v) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(v));
+  return transposed;
+}
+
 // Four 8x8 matrices of 16-bit elements to shared memory, as ldmatrix_x4 reads them.
 GPUOS_DEVICE void stmatrix_x4(uint32_t at, const uint32_t (&v)[4]) { // sm_90
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
@@ -575,6 +606,12 @@ GPUOS_DEVICE float rcp_approx_f32(float value) {
   float reciprocal;
   asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(value));
   return reciprocal;
+}
+
+GPUOS_DEVICE float ex2_approx_f32(float value) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
+  return power;
 }
 
 GPUOS_DEVICE float cvt_f32_f16(uint32_t bits) {

@@ -33,26 +33,6 @@ template <class U> struct gpuos_rotate {
     return a;
   }
 
-  // The same of a table in shared memory, of a run of eight.
-  GPUOS_DEVICE angles load_shared_angles(uint32_t table, uint32_t d) {
-    angles a;
-    if constexpr (RUN == 8 && !U::NEIGHBOURS) {
-      load_eight(table + d % PAIRS * 4, a.cosine);
-      load_eight(table + (PAIRS + d % PAIRS) * 4, a.sine);
-#pragma unroll
-      for (int i = 0; i < RUN; i++) a.sine[i] = d < PAIRS ? -a.sine[i] : a.sine[i];
-    }
-    return a;
-  }
-  GPUOS_DEVICE void load_eight(uint32_t at, float (&out)[RUN]) {
-#pragma unroll
-    for (int i = 0; i < RUN; i += 4) {
-      const uint4 v = ld_shared_v4(at + i * 4);
-      out[i] = __uint_as_float(v.x), out[i + 1] = __uint_as_float(v.y);
-      out[i + 2] = __uint_as_float(v.z), out[i + 3] = __uint_as_float(v.w);
-    }
-  }
-
   // Where the other elements of the pairs of d, d + 1.. begin; among neighbours they are among these.
   GPUOS_DEVICE uint32_t partners(uint32_t d) {
     if constexpr (U::NEIGHBOURS) return RUN == 1 ? d ^ 1 : d;
@@ -65,10 +45,6 @@ template <class U> struct gpuos_rotate {
     __device__ __forceinline__ void load(uint64_t from, uint64_t stride, uint32_t d) {
       own.load(from + d * stride * X::BYTES);
       other.load(from + partners(d) * stride * X::BYTES);
-    }
-    __device__ __forceinline__ void load_shared(uint32_t from, uint32_t d) { // packed
-      own.load_shared(from + d * X::BYTES);
-      other.load_shared(from + partners(d) * X::BYTES);
     }
     __device__ __forceinline__ void rotate(const angles &a, float *out) const {
       float mine[RUN], partner[RUN];

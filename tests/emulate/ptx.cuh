@@ -175,6 +175,7 @@ GPUOS_DEVICE uint32_t ld_global_u32(const void *at) { return emulated_aligned<ui
 GPUOS_DEVICE uint32_t ld_global_u16(const void *at) { return emulated_aligned<uint16_t>(at); }
 GPUOS_DEVICE uint32_t ld_global_u8(const void *at) { return *(const uint8_t *)at; }
 GPUOS_DEVICE void st_global_v4(uint64_t at, uint4 v) { memcpy((void *)at, &v, sizeof v); }
+GPUOS_DEVICE void st_global_v2(uint64_t at, uint2 v) { memcpy((void *)at, &v, sizeof v); }
 GPUOS_DEVICE uint4 ld_relaxed_gpu_v2_u64(uint64_t at) {
   const uint64_t *words = (const uint64_t *)at, a = emulated_load(words), b = emulated_load(words + 1);
   return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
@@ -200,6 +201,12 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
 GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
   return emulated_aligned<uint2>(emulated_shared(at));
 }
+template <class T> GPUOS_DEVICE void emulated_store_aligned(uint32_t at, T v) {
+  if (at % sizeof v != 0) emulated_fail("a misaligned access");
+  memcpy(emulated_shared(at), &v, sizeof v);
+}
+GPUOS_DEVICE void st_shared_v4(uint32_t at, uint4 v) { emulated_store_aligned(at, v); }
+GPUOS_DEVICE void st_shared_v2(uint32_t at, uint2 v) { emulated_store_aligned(at, v); }
 
 // ---- copies to shared memory --------------------------------------------------------------------
 
@@ -324,6 +331,26 @@ EMULATED_MMA(mma_m16n8k32_e5m2_e4m3, 8, emulated_e5m2, emulated_e4m3)
 EMULATED_MMA(mma_m16n8k32_e5m2_e5m2, 8, emulated_e5m2, emulated_e5m2)
 #undef EMULATED_MMA
 
+// The same with half of k: the upper half is zero.
+GPUOS_DEVICE void mma_m16n8k8_bf16(float (&c)[4], const uint32_t (&a)[2], uint32_t b) {
+  const uint32_t all[4] = {a[0], a[1], 0, 0};
+  mma_m16n8k16_bf16(c, all, b, 0);
+}
+GPUOS_DEVICE void mma_m16n8k8_f16(float (&c)[4], const uint32_t (&a)[2], uint32_t b) {
+  const uint32_t all[4] = {a[0], a[1], 0, 0};
+  mma_m16n8k16_f16(c, all, b, 0);
+}
+
+GPUOS_DEVICE uint32_t movmatrix_trans(uint32_t v) {
+  const uint32_t(*all)[8] = emulated_exchange(&v, 1), lane = threadIdx.x % 32;
+  uint32_t pair = 0;
+  for (uint32_t e = 0; e < 2; e++) { // row 2 (l % 4) + e of column l / 4
+    const uint32_t word = all[(lane % 4 * 2 + e) * 4 + lane / 8][0];
+    pair |= (word >> lane / 4 % 2 * 16 & 0xffff) << e * 16;
+  }
+  return pair;
+}
+
 // ---- conversions --------------------------------------------------------------------------------
 
 GPUOS_DEVICE uint32_t cvt_rn_bf16x2_f32(float low, float high) {
@@ -333,6 +360,7 @@ GPUOS_DEVICE uint32_t cvt_rn_f16x2_f32(float low, float high) {
   return gos_f32_to_f16(low) | (uint32_t)gos_f32_to_f16(high) << 16;
 }
 GPUOS_DEVICE float rcp_approx_f32(float value) { return 1.0f / value; }
+GPUOS_DEVICE float ex2_approx_f32(float value) { return exp2f(value); }
 GPUOS_DEVICE float cvt_f32_f16(uint32_t bits) { return emulated_f16(bits); }
 GPUOS_DEVICE uint32_t cvt_rn_satfinite_e4m3x2_f32(float low, float high) {
   return gos_f32_to_e4m3(low) | (uint32_t)gos_f32_to_e4m3(high) << 8;

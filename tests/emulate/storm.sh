@@ -6,7 +6,7 @@ set -eu
 here=$(dirname "$0")
 mkdir -p "$4"
 sed 's/arch: sm_90a/arch: sm_90/' "$here/../../ir/targets/h200.yaml" >"$4/sm_90.yaml" # no wgmma here
-small="-D L=2 -D D=128 -D H=4 -D KV=2 -D HD=32 -D F=136 -D V=70 -D CTX=256 -D B=2"
+small="-D L=2 -D D=128 -D H=2 -D KV=1 -D HD=64 -D F=136 -D V=70 -D CTX=256 -D B=2"
 # shellcheck disable=SC2086 # the options are words
 for emit in cuda cubin; do
   "$1" "$here/../../examples/smollm2_135m.yaml" $small "--target-file=$4/sm_90.yaml" --emit=$emit -o "$4/step.$emit"

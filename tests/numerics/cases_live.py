@@ -30,6 +30,22 @@ def attention(rows, heads, kv_heads, head_dim, positions, dtype="bf16", context=
     return build
 
 
+def through_the_ring():
+    """Few queries a KV head, as tensor cores take them: device/attention_ring.cuh; or, as for ten of them or a
+    head of 96, as they come. Splits of one key and of none, and of several stages."""
+    for heads, kv_heads, head_dim, dtype in ((1, 1, 64, "bf16"), (6, 2, 64, "bf16"),
+                                             (4, 1, 128, "f16"), (8, 1, 128, "bf16"),
+                                             (10, 1, 64, "bf16"), (2, 1, 96, "bf16")):
+        yield (f"{heads} over {kv_heads} heads of {head_dim} in {dtype}",
+               attention(2, heads, kv_heads, head_dim, [[0, 63], [1, 64], [70, 65]], dtype=dtype,
+                         context=128))
+    yield ("several stages", attention(3, 2, 1, 128, [[0, 511, 129], [64, 100, -1], [15, 17, 448]],
+                                       context=512), {"budgets": (None, 40)})
+    yield "in one split", attention(2, 2, 1, 64, [[0, 62], [1, 63]])
+    yield "several stages of two", attention(1, 2, 1, 64, [[400], [127], [128], [129]], context=512)
+    yield "interleaved heads of 64", attention(1, 2, 1, 64, [[5], [6]], pairing="interleaved")
+
+
 def decoder(rows, layers, heads, kv_heads, head_dim, f, context, count):
     """Tokens are given, not fed back: a near tie of two logits must not decide what follows. Scores are
     small beside what is added to, or their worst case would be beyond judgement after a norm."""
@@ -85,5 +101,6 @@ def cases():
     yield "k is an output", attention(2, 4, 2, 16, [[0, 3], [1, 4]], keep=("kr",))
     yield "q is an output", attention(2, 4, 2, 16, [[0, 3], [1, 4]], keep=("qr",))
     yield "sequences named", attention(3, 2, 1, 16, [[0, 3, 1], [1, 4, 2]], seq=True)
+    yield from through_the_ring()
     yield "a decoder", decoder(1, 2, 4, 2, 32, 200, 64, 3)
     yield "a decoder, 4 rows", decoder(4, 1, 4, 2, 32, 136, 64, 2)
