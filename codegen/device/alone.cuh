@@ -1,9 +1,10 @@
 // alone.cuh: the scheduler of a CTA that is no cluster's: one tile after another into a slot.
 //
-// It runs ahead of what tiles wait for, so that weights stream meanwhile, and draws tickets before it needs
-// them, but not more of a kind than its share. At the ceiling of the memory an SM of 56 has a tile of 128
-// KiB every 1.6 us, so lane 0 alone does what most tiles take: where the next one is follows from the last.
-// The warp comes together where an operator's records are fetched, or a box is divided out.
+// It runs ahead of what tiles wait for, so that weights stream meanwhile, but draws a ticket only when the loader
+// soon wants the tile: whoever has more than his ring can hold keeps it from others, and all wait for him when
+// the operator ends. At the ceiling of the memory an SM of 56 has a tile of 128 KiB every 1.6 us, so lane 0
+// alone does what most tiles take: where the next one is follows from the last. The warp comes together where
+// an operator's records are fetched, or a box is divided out.
 #pragma once
 #include "take.cuh"
 
@@ -20,10 +21,6 @@ struct gpuos_crowd {
 struct gpuos_alone {
   uint32_t turn, step; // slots filled so far; the last tile's
   bool open;           // there are tickets of tiles
-  // Tickets drawn ahead. The way of one to the L2 and back takes as long as a tile runs, so nothing waits for
-  // what it has just asked for, nor moves it from register to register, which would be to wait for it.
-  uint64_t ticket0, ticket1;
-  uint32_t first, held; // which of them is next; how many there are
   gpuos_crowd crowd;
   gpuos_taken taken;              // the last tile, or one that the warp is to help with
   gpuos_op_numbers of;            // of the last tile's operator
@@ -32,8 +29,6 @@ struct gpuos_alone {
   uint32_t rows, columns, n1, n3; // its tile and extent along dimension 2; of its boxes
   uint32_t tiles;                 // of it, one after the other
 };
-enum { GPUOS_TICKETS = 2 };
-static_assert((int)GPUOS_AHEAD <= (int)GPUOS_TICKETS, "places for them");
 
 // What lane 0 needs the warp for.
 enum gpuos_need {
@@ -45,12 +40,6 @@ enum gpuos_need {
 
 // ---- tickets: lane 0 ----------------------------------------------------------------------------
 
-// To ptxas the address differs from lane to lane: if it were the same, it would add over the lanes first and
-// shuffle the result back, and so wait for it as soon as it has asked.
-GPUOS_DEVICE uint64_t gpuos_draw(const gpuos_cta &cta) {
-  return atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket + mov_laneid(), 1);
-}
-
 GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t turn) {
   if (!crowd.holds) return false;
   const gpuos_slot &slot = cta.slots[crowd.turn % GPUOS_SLOTS];
@@ -60,30 +49,21 @@ GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t tur
   return crowd.holds;
 }
 
-// How many tickets to draw ahead after tile `number`: as many as are not likely to be a crowd's, when all SMs
-// draw in turn, and one, since it may keep that one; none after a tile of the crowd.
-GPUOS_DEVICE uint32_t gpuos_far_sight(const gpuos_cta &cta, uint32_t number, uint32_t crowd) {
-  if (GPUOS_AHEAD == 0 || number >= crowd) return 0;
-  return crowd - number < GPUOS_AHEAD * cta.args.sm_count ? 1 : (uint32_t)GPUOS_AHEAD;
-}
-
-// A ticket at least, in `mine` if it had none. What it has drawn it runs, also when its SM is no longer lent.
-// False: leave.
-GPUOS_DEVICE bool gpuos_have_ticket(gpuos_cta &cta, gpuos_alone &s, uint64_t &mine, bool &lent) {
+// What it has drawn it runs, also when its SM is no longer lent. False: leave.
+GPUOS_DEVICE bool gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_t &out_ticket) {
   gpuos_idling said = {};
   for (;;) {
-    lent = true;
+    bool lent = true;
     if (!ld_relaxed_shared(&cta.usual)) {
       gpuos_wait_out_hold(cta);
       if (gpuos_leaving(cta)) return false;
       lent = ld_relaxed_shared(&cta.lent) != 0;
     }
-    if (s.held) return true;
-    if (GPUOS_AHEAD && gpuos_crowded(cta, s.crowd, s.turn)) continue;
+    if (lent && (int)(s.turn - ld_relaxed_shared(&cta.wanted)) > 0) continue;
+    if (lent && gpuos_crowded(cta, s.crowd, s.turn)) continue;
     if (lent && !s.open) s.open = gpuos_look(cta);
     if (lent && s.open) {
-      mine = gpuos_draw(cta);
-      s.held = 1;
+      out_ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
       return true;
     }
     gpuos_idle(cta, said, s.turn);
@@ -160,37 +140,20 @@ GPUOS_DEVICE void gpuos_follow_on(gpuos_cta &cta, gpuos_alone &s) {
   gpuos_publish_alone(cta, s);
 }
 
-// The next tile, whose ticket is `mine` if there is one; then further tickets, in the order of their names.
+// The next tile.
 template <class PROGRAM>
-GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s, uint64_t &mine,
-                                        uint64_t &other) {
-  bool lent;
-  if (!gpuos_have_ticket(cta, s, mine, lent)) return GPUOS_NEEDS_TO_GO;
-  const uint32_t number = (uint32_t)mine, step = (uint32_t)(mine >> 32);
-  s.held--, s.first ^= 1;
+GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s) {
+  uint64_t ticket;
+  if (!gpuos_draw_alone(cta, s, ticket)) return GPUOS_NEEDS_TO_GO;
+  const uint32_t number = (uint32_t)ticket, step = (uint32_t)(ticket >> 32);
   s.open = number < cta.tile_count;
   if (!s.open) return GPUOS_NEEDS_NOTHING; // its step has no more
   gpuos_find_tile<PROGRAM>(cta, s, number, step);
-  const uint32_t far = lent ? gpuos_far_sight(cta, number, s.of.crowd) : 0;
-  if (s.held < 1 && far > 0) other = gpuos_draw(cta), s.held = 1;
-  if (s.held < 2 && far > 1) mine = gpuos_draw(cta), s.held = 2;
-  if (number >= s.of.crowd) s.crowd = {true, s.turn, step, s.of.crowd_end};
+  if (GPUOS_STREAMS && number >= s.of.crowd) s.crowd = {true, s.turn, step, s.of.crowd_end};
   if (!gpuos_await_slot(cta, s.turn)) return GPUOS_NEEDS_TO_GO;
   if (s.unknown || s.of.count == 0) return GPUOS_NEEDS_BOX;
   gpuos_follow_on(cta, s);
   return s.tiles == 1 ? GPUOS_NEEDS_NEXT : GPUOS_NEEDS_NOTHING;
-}
-
-// Tiles, until the warp is needed. Twice, since which ticket is next must not be a register's choice.
-template <class PROGRAM> GPUOS_DEVICE gpuos_need gpuos_take_alone(gpuos_cta &cta, gpuos_alone &s) {
-  for (gpuos_need need = GPUOS_NEEDS_NOTHING;;) {
-    if (s.first == 0) {
-      need = gpuos_take_next<PROGRAM>(cta, s, s.ticket0, s.ticket1);
-      if (need != GPUOS_NEEDS_NOTHING) return need;
-    }
-    need = gpuos_take_next<PROGRAM>(cta, s, s.ticket1, s.ticket0);
-    if (need != GPUOS_NEEDS_NOTHING) return need;
-  }
 }
 
 // ---- with the warp's help -----------------------------------------------------------------------
@@ -223,7 +186,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_alone(gpuos_cta &cta) 
   s.taken.tile.op = GPUOS_NONE; // there was none before it
   for (;;) {
     uint32_t need = GPUOS_NEEDS_NOTHING;
-    if (gpuos_lane0()) need = gpuos_take_alone<PROGRAM>(cta, s);
+    if (gpuos_lane0())
+      while (need == GPUOS_NEEDS_NOTHING) need = gpuos_take_next<PROGRAM>(cta, s);
     __syncwarp();
     need = __shfl_sync(0xffffffffu, need, 0);
     if (need == GPUOS_NEEDS_TO_GO) return;
@@ -231,7 +195,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_alone(gpuos_cta &cta) 
     const bool box = need == GPUOS_NEEDS_BOX;
     if (box && !gpuos_help_with_box<PROGRAM>(cta, s, turn)) return;
     const uint32_t follow = __shfl_sync(0xffffffffu, s.of.count, 0);
-    if (GPUOS_AHEAD && (!box || follow == 0))
+    if (GPUOS_STREAMS && (!box || follow == 0))
       gpuos_help_ahead<PROGRAM>(cta, turn + box, __shfl_sync(0xffffffffu, s.of.next, 0));
   }
 }

@@ -67,8 +67,15 @@ GPUOS_DEVICE void gpuos_begin_loading(gpuos_loader &loader) {
   loader.stream.most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), loader.stream.count);
 }
 
+// A ticket's way to the L2 and back takes about as long as two stages of an SM of 132.
+enum { GPUOS_WANT_STAGES = 2 };
+GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
+  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1);
+}
+
 // It has been loaded, or needs not be.
 GPUOS_DEVICE void gpuos_end_loading(gpuos_loader &loader) {
+  gpuos_want_after(loader);
   mbarrier_arrive(&loader.cta->slot_empty[loader.turn % GPUOS_SLOTS]);
   loader.turn++;
 }

@@ -21,7 +21,6 @@ enum {
   // Of the one that weights stream through, at most: stream.cuh.
   GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
-  GPUOS_AHEAD = GPUOS_SLOTS > 2 ? 2 : 0, // tickets drawn before they are needed
   GPUOS_STAMPED = 4,                     // operands that may come stamped: x, k, v, rotation
   GPUOS_KNOWN = GPUOS_SLOTS > 2 ? 5 : 2, // operators whose records are there
 };
@@ -135,6 +134,7 @@ struct gpuos_cta {
   uint32_t command, submitted, parked, lent, wait_limit_us;
   uint32_t lent_sms;                       // of all
   uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
+  uint32_t wanted;                         // turn that the loader will soon want, or has
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
   uint32_t gone;                           // the scheduler has left, and nothing comes any more
