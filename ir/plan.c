@@ -155,6 +155,7 @@ static void print_tile(printer_t *p, const gos_plan_t *plan, size_t number) {
   for (uint32_t w = 0; w < list.count; w++) {
     put_number(p, " c", plan->waits.at[list.first + w].counter);
     put_number(p, ">=", plan->waits.at[list.first + w].threshold);
+    if (w >= list.count - list.stamped) put(p, "?");
   }
   if (tile->signal == GPUOS_NONE)
     put(p, " signal -");

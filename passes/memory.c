@@ -8,10 +8,16 @@
 // source:   best fit over live ranges in operator order
 #include "passes.h"
 
-enum { ALIGN = 256 }; // bytes; bulk copies and 128-byte lines start aligned
+enum {
+  ALIGN = 256, // bytes; bulk copies and 128-byte lines start aligned
+  // Operators that a place of a step whose weights stream is left alone for: who writes there waits for all who
+  // read it, by counters, which takes longer than a result that comes stamped. About a layer's.
+  REST = 10,
+};
 
 typedef struct hole {
   uint64_t offset, bytes;
+  uint32_t from; // the first operator that may have it
 } hole_t;
 typedef GOS_ARRAY(hole_t) holes_t;
 
@@ -59,11 +65,24 @@ static void give(gos_plan_t *plan, holes_t *holes, hole_t freed) {
   *gos_push(plan->ir->scratch, holes) = freed;
 }
 
+// Those whose rest is over.
+static void give_rested(gos_plan_t *plan, holes_t *holes, holes_t *resting, uint32_t op) {
+  size_t left = 0;
+  for (size_t i = 0; i < resting->count; i++) {
+    if (resting->at[i].from <= op)
+      give(plan, holes, resting->at[i]);
+    else
+      resting->at[left++] = resting->at[i];
+  }
+  resting->count = left;
+}
+
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 static void place_graph(gos_plan_t *plan, const gpuos_graph_t *graph) {
-  holes_t holes = {0};
+  holes_t holes = {0}, resting = {0};
   for (uint32_t op = graph->first_op; op < graph->first_op + graph->op_count; op++) {
+    give_rested(plan, &holes, &resting, op);
     for (int x = 0; x < plan->ops.at[op].op.operand_count; x++) {
       gos_value_t *value = &plan->values.at[plan->ops.at[op].operands[x].value];
       if (value->buffer == plan->workspace && value->first_op == op &&
@@ -78,7 +97,8 @@ static void place_graph(gos_plan_t *plan, const gpuos_graph_t *graph) {
       for (int y = 0; y < x; y++)
         seen = seen || plan->ops.at[op].operands[y].value == plan->ops.at[op].operands[x].value;
       if (value->buffer == plan->workspace && value->last_op == op && !seen)
-        give(plan, &holes, (hole_t){value->offset_bytes, padded(value->bytes)});
+        *gos_push(plan->ir->scratch, &resting) = (hole_t){
+            value->offset_bytes, padded(value->bytes), op + 1 + (plan->streams ? REST : 0)};
     }
   }
 }

@@ -2,7 +2,7 @@
 // needs:    memory
 // provides: plan.tiles, wait_lists, waits, counters; op.order (raster), op.keeps_x, op.sms
 // keeps:    a tile waits only for tiles with lower tickets, and for the fewest counters that imply
-//           all it needs
+//           all it needs; whoever sees by stamps what it reads has only the others to wait for
 // source:   README: counters per tile where a consumer needs a part, per operator where it needs
 //           everything
 #include <stdlib.h>
@@ -118,8 +118,8 @@ static void record(const order_t *order, uint32_t signal, const uint32_t *waits,
 // ---- tiles --------------------------------------------------------------------------------------
 
 typedef struct needs {
-  uint32_t *counters; // those of the tile at hand
-  size_t count;
+  uint32_t *counters; // those of the tile at hand; last those for what comes stamped alone
+  size_t count, stamped;
   uint32_t *stamp, now; // by counter: already among them
 } needs_t;
 
@@ -144,13 +144,13 @@ static void need_cell(uint32_t cell, void *user) {
   need(to->needs, to->sync->first_counter + group_of(to->sync, to->op, cell));
 }
 
-static void collect(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges, uint32_t op,
-                    uint32_t cell, needs_t *needs) {
+static void collect_edges(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges,
+                          uint32_t op, uint32_t cell, bool stamped, needs_t *needs) {
   gpuos_box_t tile = gpuos_tile_box(&plan->ops.at[op].op, cell);
-  needs->count = 0, needs->now++;
   for (size_t e = edges->first[op]; e < edges->first[op + 1]; e++) {
     const gos_edge_t *edge = &edges->list.at[e];
     const gos_sync_t *sync = &syncs[edge->producer];
+    if ((edge->exact && plan->ops.at[op].operands[edge->read].stamped) != stamped) continue;
     if (!edge->exact || sync->groups == 1) {
       need_all(needs, sync);
       continue;
@@ -158,6 +158,22 @@ static void collect(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edge
     counter_of_t to = {needs, sync, &plan->ops.at[edge->producer].op};
     gos_edges_cells(plan, edges, edge, &tile, need_cell, &to);
   }
+}
+
+static int by_number(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+static void collect(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges, uint32_t op,
+                    uint32_t cell, needs_t *needs) {
+  needs->count = 0, needs->now++;
+  collect_edges(plan, syncs, edges, op, cell, false, needs);
+  size_t first = needs->count;
+  collect_edges(plan, syncs, edges, op, cell, true, needs);
+  needs->stamped = needs->count - first;
+  qsort(needs->counters, first, sizeof *needs->counters, by_number);
+  qsort(needs->counters + first, needs->stamped, sizeof *needs->counters, by_number);
 }
 
 // All tiles of the operator need the same.
@@ -169,14 +185,9 @@ static bool need_alike(const gos_sync_t *syncs, const gos_edges_t *edges, uint32
   return true;
 }
 
-static int by_number(const void *a, const void *b) {
-  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-  return (x > y) - (x < y);
-}
-
 static bool is_list(const gos_plan_t *plan, gpuos_wait_list_t list, const uint32_t *counters,
-                    size_t count) {
-  bool same = list.count == count;
+                    size_t count, size_t stamped) {
+  bool same = list.count == count && list.stamped == stamped;
   for (size_t i = 0; i < count && same; i++)
     same = plan->waits.at[list.first + i].counter == counters[i];
   return same;
@@ -184,12 +195,13 @@ static bool is_list(const gos_plan_t *plan, gpuos_wait_list_t list, const uint32
 
 // The last one again, if it is the same: operators one after another often need the same, and an SM need
 // not look again, nor load what it has.
-static uint32_t add_wait_list(gos_plan_t *plan, const uint32_t *counters, size_t count) {
+static uint32_t add_wait_list(gos_plan_t *plan, const uint32_t *counters, size_t count,
+                              size_t stamped) {
   if (count == 0) return 0;
   uint32_t last = (uint32_t)plan->wait_lists.count - 1;
-  if (is_list(plan, plan->wait_lists.at[last], counters, count)) return last;
+  if (is_list(plan, plan->wait_lists.at[last], counters, count, stamped)) return last;
   *gos_push(plan->ir->arena, &plan->wait_lists) =
-      (gpuos_wait_list_t){(uint32_t)plan->waits.count, (uint32_t)count};
+      (gpuos_wait_list_t){(uint32_t)plan->waits.count, (uint32_t)count, (uint32_t)stamped};
   for (size_t i = 0; i < count; i++)
     *gos_push(plan->ir->arena, &plan->waits) =
         (gpuos_wait_t){counters[i], plan->counters.at[counters[i]]};
@@ -199,24 +211,37 @@ static uint32_t add_wait_list(gos_plan_t *plan, const uint32_t *counters, size_t
 // Neighbouring tiles of an operator mostly need the same: their list is shared.
 typedef struct last_list {
   uint32_t *counters;
-  size_t count;
+  size_t count, stamped;
   uint32_t list;
   bool valid;
 } last_list_t;
+
+// Leaves of the needs those that imply the others; what is waited for because of stamps implies nothing, since
+// who has seen them does not wait.
+static void drop_needs(const order_t *order, needs_t *needs) {
+  size_t first = needs->count - needs->stamped;
+  size_t kept = drop_implied(order, needs->counters, first), all = kept;
+  for (size_t i = first; i < needs->count; i++) {
+    bool implied = false;
+    for (size_t j = 0; j < kept && !implied; j++)
+      implied = test(row(order, needs->counters[j]), needs->counters[i]);
+    if (!implied) needs->counters[all++] = needs->counters[i];
+  }
+  needs->count = all, needs->stamped = all - kept;
+}
 
 // What the tile needs, in last->list.
 static void find_list(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges,
                       const gpuos_tile_t *tile, const order_t *order, needs_t *needs,
                       last_list_t *last) {
   collect(plan, syncs, edges, tile->op, tile->index, needs);
-  qsort(needs->counters, needs->count, sizeof *needs->counters, by_number);
-  if (last->valid && last->count == needs->count &&
+  if (last->valid && last->count == needs->count && last->stamped == needs->stamped &&
       !memcmp(last->counters, needs->counters, needs->count * sizeof *needs->counters))
     return;
   memcpy(last->counters, needs->counters, needs->count * sizeof *needs->counters);
-  last->count = needs->count, last->valid = true;
-  last->list =
-      add_wait_list(plan, needs->counters, drop_implied(order, needs->counters, needs->count));
+  last->count = needs->count, last->stamped = needs->stamped, last->valid = true;
+  drop_needs(order, needs);
+  last->list = add_wait_list(plan, needs->counters, needs->count, needs->stamped);
 }
 
 static void schedule_op(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *edges,
@@ -236,9 +261,9 @@ static void schedule_op(gos_plan_t *plan, const gos_sync_t *syncs, gos_edges_t *
     if (alike && tile.signal == recorded) continue;
     recorded = tile.signal;
     gpuos_wait_list_t list = plan->wait_lists.at[tile.wait_list];
-    uint32_t *waits = needs->counters; // free to use again
-    for (uint32_t w = 0; w < list.count; w++) waits[w] = plan->waits.at[list.first + w].counter;
-    record(order, tile.signal, waits, list.count);
+    uint32_t *waits = needs->counters, count = list.count - list.stamped; // free to use again
+    for (uint32_t w = 0; w < count; w++) waits[w] = plan->waits.at[list.first + w].counter;
+    record(order, tile.signal, waits, count);
   }
 }
 
@@ -253,7 +278,7 @@ bool gos_pass_schedule(gos_plan_t *plan) {
   needs_t needs = {.counters = gos_alloc(arena, counters * sizeof(uint32_t)),
                    .stamp = gos_alloc(arena, counters * sizeof(uint32_t))};
   last_list_t last = {.counters = gos_alloc(arena, counters * sizeof(uint32_t))};
-  *gos_push(plan->ir->arena, &plan->wait_lists) = (gpuos_wait_list_t){0, 0};
+  *gos_push(plan->ir->arena, &plan->wait_lists) = (gpuos_wait_list_t){0, 0, 0};
   for (size_t g = 0; g < plan->graphs.count; g++) {
     gpuos_graph_t *graph = &plan->graphs.at[g].graph;
     graph->first_tile = (uint32_t)plan->tiles.count;

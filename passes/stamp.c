@@ -1,10 +1,9 @@
 // stamp: finds the results that travel stamped: what one operator writes and a product whose weights stream
-// reads whole as its x, and what attention reads of its step.
+// reads whole as its x, what attention reads of its step, and its splits.
 // needs:    memory
-// provides: op.stamps, op.from
-// keeps:    everything. Waits stay as they are, and nothing is written before they are over; but x is seen
-//           by its stamps, words of which each says in which step it was written, without a fence, a counter and
-//           the way there
+// provides: op.stamps, op.from, operand.stamped
+// keeps:    everything: it is seen by stamps, words of which each says in which step it was written, without a
+//           fence, a counter and the way there
 // source:   NCCL's LL protocol, which has a flag beside each word as well
 #include <string.h>
 
@@ -46,7 +45,8 @@ static uint32_t find_writer(const gos_plan_t *plan, const gpuos_operand_t *x) {
       writers++;
       bool table = op->op.kind == GPUOS_ROPE && !gos_op_find(op, GPUOS_AS_X);
       bool stamps = op->streams || op->op.kind == GPUOS_ATTENTION_COMBINE || table;
-      if (stamps && out->as == GPUOS_AS_OUT && writes_whole(out, x)) writer = i;
+      bool splits = gos_op_rings(plan, op) && out->as == GPUOS_AS_PARTIAL;
+      if (((stamps && out->as == GPUOS_AS_OUT) || splits) && writes_whole(out, x)) writer = i;
     }
   }
   return writers == 1 && x->buffer == plan->workspace ? writer : GPUOS_NONE;
@@ -75,6 +75,24 @@ static void find_own(const gos_plan_t *plan, gos_op_t *op) {
   if (op->op.extent[1] <= MOST_ROWS) memcpy(op->from, from, sizeof from);
 }
 
+// What a tile that merges the splits of attention reads, if that has tensor cores.
+static void find_splits(const gos_plan_t *plan, gos_op_t *op) {
+  op->from[0] = find_writer(plan, gos_op_find(op, GPUOS_AS_PARTIAL));
+}
+
+static void mark(gos_plan_t *plan, gos_op_t *op) {
+  static const gpuos_as_t roles[GOS_STAMPED] = {GPUOS_AS_X, GPUOS_AS_K, GPUOS_AS_V,
+                                                GPUOS_AS_ROTATION};
+  for (int k = 0; k < GOS_STAMPED; k++) {
+    if (op->from[k] == GPUOS_NONE) continue;
+    plan->ops.at[op->from[k]].stamps = true;
+    plan->stamps = true;
+    gpuos_as_t as = op->op.kind == GPUOS_ATTENTION_COMBINE ? GPUOS_AS_PARTIAL : roles[k];
+    for (int x = 0; x < op->op.operand_count; x++)
+      if (op->operands[x].as == as) op->operands[x].stamped = 1;
+  }
+}
+
 bool gos_pass_stamp(gos_plan_t *plan) {
   bool few = plan->ops.count <= MOST_OPS && plan->workspace_bytes <= MOST_WORKSPACE;
   for (uint32_t i = 0; i < plan->ops.count; i++) {
@@ -82,11 +100,8 @@ bool gos_pass_stamp(gos_plan_t *plan) {
     for (int k = 0; k < GOS_STAMPED; k++) op->from[k] = GPUOS_NONE;
     if (few && op->streams) find_x(plan, op);
     if (few && gos_op_rings(plan, op)) find_own(plan, op);
-    for (int k = 0; k < GOS_STAMPED; k++) {
-      if (op->from[k] == GPUOS_NONE) continue;
-      plan->ops.at[op->from[k]].stamps = true;
-      plan->stamps = true;
-    }
+    if (few && op->op.kind == GPUOS_ATTENTION_COMBINE) find_splits(plan, op);
+    mark(plan, op);
   }
   return true;
 }

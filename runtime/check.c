@@ -172,12 +172,12 @@ static bool check_operands(gos_check_t *check) {
     const gpuos_operand_t *x = &check->operands[i];
     bool right = x->as < GPUOS_AS_COUNT && x->dtype < GPUOS_DTYPE_COUNT && x->writes <= 1 &&
                  x->buffer < t->buffers.count && x->value < t->value_count &&
-                 (!x->writes || x->value >= t->buffers.count);
+                 (!x->writes || x->value >= t->buffers.count) && x->stamped + x->writes <= 1;
     for (int d = 0; d < GPUOS_DIMS; d++)
       right = right && (x->follows[d] < GPUOS_DIMS || x->follows[d] == GPUOS_ALL);
     if (!right)
       return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
-                            "operand %u: its as, dtype, writes, buffer, value or follows", i);
+                            "operand %u: its as, dtype, writes, stamped, buffer, value or follows", i);
   }
   return true;
 }
@@ -241,7 +241,8 @@ static bool check_waits(gos_check_t *check) {
                             i, check->waits[i].counter);
   for (uint32_t i = 0; i < t->wait_lists.count; i++) {
     const gpuos_wait_list_t *list = &check->wait_lists[i];
-    if (!in_range(list->first, list->count, t->waits.count) || (i == 0 && list->count != 0))
+    if (!in_range(list->first, list->count, t->waits.count) || list->stamped > list->count ||
+        (i == 0 && list->count != 0))
       return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
                             "wait list %u: outside the waits, or the first and not empty", i);
     total += list->count;

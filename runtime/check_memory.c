@@ -38,7 +38,7 @@ typedef struct memory {
   // of the tile being run
   uint32_t tile;
   const gpuos_op_t *op;
-  const uint64_t *before;
+  const uint64_t *before, *before_stamped;
 } memory_t;
 
 static bool no_memory(memory_t *m) {
@@ -174,10 +174,11 @@ static bool include(memory_t *m, uint32_t set, uint32_t counter, uint32_t *out_s
 
 // ---- a tile -------------------------------------------------------------------------------------
 
-static bool is_before(const memory_t *m, uint32_t counter) {
+static bool is_in(const uint64_t *before, uint32_t counter) {
   if (counter == GOS_INITIAL) return true;
-  return counter != GPUOS_NONE && gos_order_has(m->before, counter);
+  return counter != GPUOS_NONE && gos_order_has(before, counter);
 }
+static bool is_before(const memory_t *m, uint32_t counter) { return is_in(m->before, counter); }
 
 // Says which access is meant and what is wrong with it; a number of GOS_INITIAL is left out.
 static bool blame(memory_t *m, gos_check_slug_t slug, const gpuos_operand_t *x, uint64_t lo,
@@ -222,7 +223,7 @@ static bool check_read(memory_t *m, const gpuos_operand_t *x, uint32_t i, uint32
     if (!gos_check_spend(m->check, 1)) return false;
     if (state->value != x->value)
       return blame(m, GOS_CHECK_read_before_write, x, lo, "which holds value", state->value);
-    if (!is_before(m, state->writer))
+    if (!is_in(x->stamped ? m->before_stamped : m->before, state->writer))
       return blame(m, GOS_CHECK_race, x, lo, "whose writer it does not wait for: counter",
                    state->writer);
   }
@@ -365,7 +366,8 @@ static bool run_tile(memory_t *m, uint32_t number) {
   m->tile = number;
   m->op = &m->check->ops[tile->op];
   m->before = gos_order_before(m->check, &m->order, tile->wait_list);
-  if (m->before == NULL) return false;
+  m->before_stamped = gos_order_before_stamped(m->check, &m->order, tile->wait_list);
+  if (m->before == NULL || m->before_stamped == NULL) return false;
   find_accesses(m, accesses);
   // Its own reads are noted after its writes were checked: they are not in its own way.
   bool safe = each_access(m, accesses, 0, check_read) && each_access(m, accesses, 1, check_write) &&

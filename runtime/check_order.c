@@ -2,7 +2,8 @@
 //
 // A wait is over when its counter has all its signals of the step. So waiting for a counter orders
 // every tile that signals it, and all those waited for, before the waiter; nothing else orders
-// tiles. Because a tile waits only for lower tickets, one pass in ticket order sees each set
+// tiles. The waits for what comes stamped order only the reading of that: who has seen the stamps goes on
+// without them. Because a tile waits only for lower tickets, one pass in ticket order sees each set
 // complete before it is used.
 #include "check_parts.h"
 
@@ -83,7 +84,8 @@ bool gos_check_progress(gos_check_t *check) {
 bool gos_order_create(gos_check_t *check, gos_order_t *out_order) {
   const gpuos_table_t *t = check->table;
   uint64_t counters = t->counters.count, lists = t->wait_lists.count, long_lists = 0;
-  for (uint64_t i = 0; i < lists; i++) long_lists += check->wait_lists[i].count > 1;
+  for (uint64_t i = 0; i < lists; i++)
+    long_lists += (check->wait_lists[i].count > 1) + (check->wait_lists[i].stamped > 0);
   *out_order = (gos_order_t){.words = counters / 64 + 1};
   if (counters + long_lists + 1 > GOS_CHECK_MAX_ORDER_BITS / 64 / out_order->words)
     return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
@@ -93,9 +95,10 @@ bool gos_order_create(gos_check_t *check, gos_order_t *out_order) {
   out_order->of_counter = calloc(counters + 1, set_bytes);
   out_order->of_long_lists = calloc(long_lists + 1, set_bytes);
   out_order->of_list = calloc(lists + 1, sizeof(*out_order->of_list));
+  out_order->of_stamped = calloc(lists + 1, sizeof(*out_order->of_stamped));
   out_order->joined = malloc((counters + 1) * sizeof(*out_order->joined));
   if (out_order->of_counter == NULL || out_order->of_long_lists == NULL ||
-      out_order->of_list == NULL || out_order->joined == NULL)
+      out_order->of_list == NULL || out_order->of_stamped == NULL || out_order->joined == NULL)
     return gos_check_fail(check, GOS_CHECK_memory, GPUOS_NONE, "out of memory");
   for (uint64_t i = 0; i < counters; i++) out_order->joined[i] = GPUOS_NONE;
   out_order->none = out_order->of_counter + counters * out_order->words;
@@ -106,6 +109,7 @@ void gos_order_destroy(gos_order_t *order) {
   free(order->of_counter);
   free(order->of_long_lists);
   free(order->of_list);
+  free(order->of_stamped);
   free(order->joined);
 }
 
@@ -113,20 +117,33 @@ static void join(uint64_t *into, const uint64_t *from, uint64_t words) {
   for (uint64_t i = 0; i < words; i++) into[i] |= from[i];
 }
 
+// Of the first `count` waits of a list.
+static const uint64_t *join_waits(gos_check_t *check, gos_order_t *order, const gpuos_wait_t *wait,
+                                  uint32_t count) {
+  if (!gos_check_spend(check, count * order->words)) return NULL;
+  if (count == 0) return order->none;
+  if (count == 1) return order->of_counter + wait->counter * order->words;
+  uint64_t *sum = order->of_long_lists + order->long_used++ * order->words;
+  for (uint32_t i = 0; i < count; i++)
+    join(sum, order->of_counter + wait[i].counter * order->words, order->words);
+  return sum;
+}
+
 const uint64_t *gos_order_before(gos_check_t *check, gos_order_t *order, uint32_t wait_list) {
-  if (order->of_list[wait_list] != NULL) return order->of_list[wait_list];
   gpuos_wait_list_t list = check->wait_lists[wait_list];
-  const gpuos_wait_t *wait = check->waits + list.first;
-  if (!gos_check_spend(check, list.count * order->words)) return NULL;
-  const uint64_t *set = order->none;
-  if (list.count == 1) set = order->of_counter + wait->counter * order->words;
-  if (list.count > 1) {
-    uint64_t *sum = order->of_long_lists + order->long_used++ * order->words;
-    for (uint32_t i = 0; i < list.count; i++)
-      join(sum, order->of_counter + wait[i].counter * order->words, order->words);
-    set = sum;
-  }
-  return order->of_list[wait_list] = set;
+  const uint64_t **set = &order->of_list[wait_list];
+  if (*set == NULL)
+    *set = join_waits(check, order, check->waits + list.first, list.count - list.stamped);
+  return *set;
+}
+
+const uint64_t *gos_order_before_stamped(gos_check_t *check, gos_order_t *order,
+                                         uint32_t wait_list) {
+  gpuos_wait_list_t list = check->wait_lists[wait_list];
+  const uint64_t **set = &order->of_stamped[wait_list];
+  if (list.stamped == 0) return gos_order_before(check, order, wait_list);
+  if (*set == NULL) *set = join_waits(check, order, check->waits + list.first, list.count);
+  return *set;
 }
 
 bool gos_order_signal(gos_check_t *check, gos_order_t *order, const gpuos_tile_t *tile) {

@@ -68,7 +68,8 @@ typedef struct gos_order {
   uint64_t *of_counter;    // [counter][words]: it and all that happened before its last signal
   uint64_t *of_long_lists; // [..][words]: of lists with more than one wait
   uint64_t long_used;
-  const uint64_t **of_list; // of each wait list; NULL: not yet asked for
+  // Of each wait list, without the waits for what comes stamped, and with them; NULL: not yet asked for.
+  const uint64_t **of_list, **of_stamped;
   uint32_t *joined;         // the last wait list that flowed into each counter
   const uint64_t *none;     // the empty set
 } gos_order_t;
@@ -81,6 +82,9 @@ bool gos_order_create(gos_check_t *check, gos_order_t *out_order);
 void gos_order_destroy(gos_order_t *order);
 // What happens before a tile with this wait list; the tiles before it must have been signalled.
 const uint64_t *gos_order_before(gos_check_t *check, gos_order_t *order, uint32_t wait_list);
+// And before it reads what comes stamped.
+const uint64_t *gos_order_before_stamped(gos_check_t *check, gos_order_t *order,
+                                         uint32_t wait_list);
 // Tile `tile` ends. To be called in ticket order.
 bool gos_order_signal(gos_check_t *check, gos_order_t *order, const gpuos_tile_t *tile);
 

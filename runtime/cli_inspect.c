@@ -143,7 +143,8 @@ static void print_tile(const gpuos_table_t *t, uint32_t ticket, const gpuos_tile
   printf("%8u op %u %s from %s size %s", ticket, tile->op, string(t, op->name),
          gos_shape(box.lo, GPUOS_DIMS).text, gos_shape(box.n, GPUOS_DIMS).text);
   for (uint32_t i = 0; i < list->count; i++)
-    printf("%s c%u >= %u", i == 0 ? ", waits" : " and", wait[i].counter, wait[i].threshold);
+    printf("%s c%u >= %u%s", i == 0 ? ", waits" : " and", wait[i].counter, wait[i].threshold,
+           i < list->count - list->stamped ? "" : " or stamps");
   if (tile->signal != GPUOS_NONE) printf(", signals c%u", tile->signal);
   putchar('\n');
 }

@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 5,
+  GPUOS_ABI_VERSION = 6,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -237,7 +237,9 @@ typedef struct gpuos_operand {
   uint8_t as;     // gpuos_as_t
   uint8_t dtype;  // gpuos_dtype_t
   uint8_t writes; // 1: written, 0: read
-  uint8_t reserved;
+  // 1: read, and each element comes with a stamp by which the device code sees that it is there
+  // (device/stamp.cuh)
+  uint8_t stamped;
   uint32_t buffer;
   uint32_t value; // the value that every byte read holds, or that every byte written takes
   uint32_t reserved2;
@@ -292,14 +294,16 @@ typedef struct gpuos_code {
 typedef struct gpuos_tile {
   uint32_t op;
   uint32_t index; // row-major cell of the operator's grid
-  // All of it before anything is written, or read that others write in the step; what the device code can see
-  // to be there by itself (device/stamp.cuh) it may read before. Read-only operands need no wait.
+  // All of it before anything is read that others write in the step, but for what comes stamped; and before
+  // anything is written, but for its waits for what comes stamped. Read-only operands need no wait.
   uint32_t wait_list;
   uint32_t signal; // counter, once, after the last unit's writes; GPUOS_NONE: nobody waits
 } gpuos_tile_t;
 
 typedef struct gpuos_wait_list {
   uint32_t first, count; // in waits
+  // The last so many are for what comes stamped alone: who has seen the stamps need not wait for them.
+  uint32_t stamped;
 } gpuos_wait_list_t;
 
 // Counters are monotonic over steps: in step e (from 1) a wait is over once counter - threshold * e
@@ -317,7 +321,7 @@ GPUOS_STATIC_ASSERT(sizeof(gpuos_footprint_t) == 32, "footprint");
 GPUOS_STATIC_ASSERT(sizeof(gpuos_op_t) == 136, "op");
 GPUOS_STATIC_ASSERT(sizeof(gpuos_code_t) == 8, "code");
 GPUOS_STATIC_ASSERT(sizeof(gpuos_tile_t) == 16, "tile");
-GPUOS_STATIC_ASSERT(sizeof(gpuos_wait_list_t) == 8, "wait list");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_wait_list_t) == 12, "wait list");
 GPUOS_STATIC_ASSERT(sizeof(gpuos_wait_t) == 8, "wait");
 
 #define GPUOS_SECTION(table, type, span)                                                           \

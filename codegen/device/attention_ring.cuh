@@ -9,8 +9,8 @@
 //
 // U, the generated instantiation, has operands x, out or partial, cache, pages, pos, seq, and k and v, those
 // of the rows' own positions; rotation; PAGE_SIZE, HEAD_DIM, GROUP; NEIGHBOURS, of the rotation; STAMPED: what
-// it reads of the step travels stamped. The host wrote pos and pages before the step, and nothing in it writes
-// keys before they are read.
+// it reads of the step travels stamped; OUT_STAMPED: partial does. The host wrote pos and pages before the step,
+// and nothing in it writes keys before they are read.
 #pragma once
 #include "attention_own.cuh"
 #include "stream.cuh"
@@ -280,12 +280,22 @@ template <class U> struct gpuos_attention_ring {
     return all;
   }
 
+  // Who merges the splits sees them by their stamps, or as they are.
   GPUOS_DEVICE void store_partial(const gpuos_ctx &ctx, const range &r, uint32_t query, uint32_t d,
                                   const result &all) {
     const uint64_t to = partial::at(ctx, r.point) + query * PITCH * 4;
-    st_global_v2(to + d * 4, pair(all.sum[0], all.sum[1]));
-    st_global_v2(to + d * 4 + 8, pair(all.sum[2], all.sum[3]));
-    if (d == 0) st_global_v2(to + HEAD_DIM * 4, pair(all.ends[0], all.ends[1]));
+    if constexpr (U::OUT_STAMPED) {
+      using stamped = gpuos_stamped<GPUOS_F32>;
+      const uint64_t words = stamped::at(*ctx.cta, to + d * 4);
+      const uint32_t stamp = gpuos_stamp(ctx.slot->step, ctx.slot->tile.op);
+      stamped::store_pair(words, all.sum[0], all.sum[1], stamp);
+      stamped::store_pair(words + 16, all.sum[2], all.sum[3], stamp);
+      if (d == 0) stamped::store_pair(words + HEAD_DIM * 8, all.ends[0], all.ends[1], stamp);
+    } else {
+      st_global_v2(to + d * 4, pair(all.sum[0], all.sum[1]));
+      st_global_v2(to + d * 4 + 8, pair(all.sum[2], all.sum[3]));
+      if (d == 0) st_global_v2(to + HEAD_DIM * 4, pair(all.ends[0], all.ends[1]));
+    }
   }
   GPUOS_DEVICE void store_out(const gpuos_ctx &ctx, const range &r, uint32_t element,
                               const result &all) {
@@ -331,6 +341,7 @@ template <class U> struct gpuos_attention_ring {
     share(ctx, s);
     const bool clear = !U::STAMPED || gpuos_await_clear(ctx);
     gpuos_barrier();
+    keys::find_point(ctx, 0, r); // again: nothing of it was in registers meanwhile
     if (clear) store(ctx, r);
     return whole && clear;
   }

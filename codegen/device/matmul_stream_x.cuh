@@ -240,7 +240,9 @@ struct gpuos_stream_x {
   // function of its own, once an operator: what it keeps in registers is nothing to the tiles' loop.
   static __device__ __noinline__ bool load(gpuos_ctx ctx, source from) {
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
-    const uint64_t mark = gpuos_wait_mark(*ctx.slot);
+    // What tells it from what lay there before in the step: who stamped it, or what was waited for.
+    const uint64_t mark = STAMPED ? ~(uint64_t)gpuos_stamp(ctx.slot->step, ctx.slot->of->from[0])
+                                  : gpuos_wait_mark(*ctx.slot);
     const uint32_t op = ctx.slot->tile.op;
     if (flow.op == op && flow.x_met == mark) return true; // the operator's tile before
     constexpr uint64_t FORM = (((uint64_t)K * 64 + M) * 16 + ELEM) * 16 + FROM;

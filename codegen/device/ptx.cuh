@@ -355,6 +355,10 @@ GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
 GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
+GPUOS_DEVICE void st_relaxed_gpu_v2_u64(uint64_t at, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(first), "l"(second)
+               : "memory");
+}
 GPUOS_DEVICE void st_relaxed_gpu_u32(uint64_t at, uint32_t value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }

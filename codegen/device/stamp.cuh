@@ -38,6 +38,13 @@ template <int DTYPE> struct gpuos_stamped {
       st_relaxed_gpu_u32(at(cta, element), bits << 16 | (stamp & 0xffff));
   }
 
+  // Two words at once.
+  GPUOS_DEVICE void store_pair(uint64_t at, float low, float high, uint32_t stamp) {
+    static_assert(BYTES == 4, "a word of 8 bytes each");
+    const uint64_t above = (uint64_t)stamp << 32;
+    st_relaxed_gpu_v2_u64(at, above | __float_as_uint(low), above | __float_as_uint(high));
+  }
+
   GPUOS_DEVICE uint4 load(uint64_t at) {
     return BYTES == 4 ? ld_relaxed_gpu_v2_u64(at) : ld_relaxed_gpu_v4_u32(at);
   }

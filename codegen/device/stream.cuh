@@ -61,16 +61,19 @@ GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
   }
   return true;
 }
+
+// Which turn the scheduler may draw a ticket for. Its way to the L2 and back takes about as long as two stages of
+// an SM of 132, of fewer SMs several, so these have it drawn earlier.
+enum { GPUOS_WANT_STAGES = 2 };
+GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
+  const bool few_sms = loader.stream.most == loader.stream.count;
+  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + few_sms);
+}
 GPUOS_DEVICE void gpuos_begin_loading(gpuos_loader &loader) {
   gpuos_cta &cta = *loader.cta;
   loader.slot = &cta.slots[loader.turn % GPUOS_SLOTS];
   loader.stream.most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), loader.stream.count);
-}
-
-// A ticket's way to the L2 and back takes about as long as two stages of an SM of 132.
-enum { GPUOS_WANT_STAGES = 2 };
-GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
-  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1);
+  if (loader.stream.most == loader.stream.count) gpuos_want_after(loader);
 }
 
 // It has been loaded, or needs not be.

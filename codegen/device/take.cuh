@@ -438,12 +438,13 @@ GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_
   const uint64_t mark = gpuos_wait_mark(slot);
   if (mark == met) return true;
   if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
-  const gpuos_wait_list_t none = {0, 0}, list = slot.tile.wait_list == 0
-                                                    ? none
-                                                    : cta.wait_lists[slot.tile.wait_list];
-  for (uint32_t i = 0; i < list.count; i += 32)
-    if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i,
-                         list.count - i < 32 ? list.count - i : 32, meanwhile))
+  const gpuos_wait_list_t none = {0, 0, 0}, list = slot.tile.wait_list == 0
+                                                       ? none
+                                                       : cta.wait_lists[slot.tile.wait_list];
+  const uint32_t count = list.count - list.stamped;
+  for (uint32_t i = 0; i < count; i += 32)
+    if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i, count - i < 32 ? count - i : 32,
+                         meanwhile))
       return false;
   if constexpr (GPUOS_CTAS == 2) fence_proxy_async(); // for bulk copies as well
   met = mark;

@@ -189,6 +189,10 @@ GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
 GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
   __atomic_store_n((uint64_t *)at, value, __ATOMIC_SEQ_CST);
 }
+GPUOS_DEVICE void st_relaxed_gpu_v2_u64(uint64_t at, uint64_t first, uint64_t second) {
+  st_relaxed_gpu_u64(at, first);
+  st_relaxed_gpu_u64(at + 8, second);
+}
 GPUOS_DEVICE void st_relaxed_gpu_u32(uint64_t at, uint32_t value) {
   __atomic_store_n((uint32_t *)at, value, __ATOMIC_SEQ_CST);
 }
