@@ -21,6 +21,8 @@ struct gpuos_crowd {
 struct gpuos_alone {
   uint32_t turn, step; // slots filled so far; the last tile's
   bool open;           // there are tickets of tiles
+  uint32_t ahead,
+      chain; // operators after the last tile's whose records have been seen to; the next one
   gpuos_crowd crowd;
   gpuos_taken taken;              // the last tile, or one that the warp is to help with
   gpuos_op_numbers of;            // of the last tile's operator
@@ -34,7 +36,7 @@ struct gpuos_alone {
 enum gpuos_need {
   GPUOS_NEEDS_NOTHING,
   GPUOS_NEEDS_BOX,   // of the tile it has taken, and its operator's records
-  GPUOS_NEEDS_NEXT,  // records of the operator `of.next`, to have them early
+  GPUOS_NEEDS_NEXT,  // records of the operator `chain`, to have them early
   GPUOS_NEEDS_TO_GO, // it leaves
 };
 
@@ -49,22 +51,28 @@ GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t tur
   return crowd.holds;
 }
 
-// What it has drawn it runs, also when its SM is no longer lent. False: leave.
-GPUOS_DEVICE bool gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_t &out_ticket) {
+// Fetched while no ticket is wanted: the way of records is three times as long as a ticket's.
+enum { GPUOS_CHAIN = 2 };
+
+// A ticket, or what else there is to do. What it has drawn it runs, also when its SM is no longer lent.
+GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_t &out_ticket) {
   gpuos_idling said = {};
   for (;;) {
     bool lent = true;
     if (!ld_relaxed_shared(&cta.usual)) {
       gpuos_wait_out_hold(cta);
-      if (gpuos_leaving(cta)) return false;
+      if (gpuos_leaving(cta)) return GPUOS_NEEDS_TO_GO;
       lent = ld_relaxed_shared(&cta.lent) != 0;
     }
-    if (lent && (int)(s.turn - ld_relaxed_shared(&cta.wanted)) > 0) continue;
-    if (lent && gpuos_crowded(cta, s.crowd, s.turn)) continue;
+    const bool early = (int)(s.turn - ld_relaxed_shared(&cta.wanted)) > 0;
+    if (lent && (early || gpuos_crowded(cta, s.crowd, s.turn))) {
+      if (GPUOS_STREAMS && s.ahead < GPUOS_CHAIN) return GPUOS_NEEDS_NEXT;
+      continue;
+    }
     if (lent && !s.open) s.open = gpuos_look(cta);
     if (lent && s.open) {
       out_ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
-      return true;
+      return GPUOS_NEEDS_NOTHING;
     }
     gpuos_idle(cta, said, s.turn);
   }
@@ -96,6 +104,7 @@ GPUOS_DEVICE void gpuos_find_tile(const gpuos_cta &cta, gpuos_alone &s, uint32_t
   }
   const uint32_t place = gpuos_find_op(cta, s.taken.tile.op);
   s.of = of, s.tiles = 0, s.unknown = place == GPUOS_NONE;
+  s.ahead = 0, s.chain = of.next;
   if (!s.unknown) gpuos_set_known(s, &cta.known[place]);
 }
 
@@ -141,10 +150,10 @@ GPUOS_DEVICE void gpuos_follow_on(gpuos_cta &cta, gpuos_alone &s) {
 }
 
 // The next tile.
-template <class PROGRAM>
-GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s) {
+template <class PROGRAM> GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s) {
   uint64_t ticket;
-  if (!gpuos_draw_alone(cta, s, ticket)) return GPUOS_NEEDS_TO_GO;
+  const gpuos_need first = gpuos_draw_alone(cta, s, ticket);
+  if (first != GPUOS_NEEDS_NOTHING) return first;
   const uint32_t number = (uint32_t)ticket, step = (uint32_t)(ticket >> 32);
   s.open = number < cta.tile_count;
   if (!s.open) return GPUOS_NEEDS_NOTHING; // its step has no more
@@ -153,7 +162,7 @@ GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s) {
   if (!gpuos_await_slot(cta, s.turn)) return GPUOS_NEEDS_TO_GO;
   if (s.unknown || s.of.count == 0) return GPUOS_NEEDS_BOX;
   gpuos_follow_on(cta, s);
-  return s.tiles == 1 ? GPUOS_NEEDS_NEXT : GPUOS_NEEDS_NOTHING;
+  return GPUOS_STREAMS && s.ahead == 0 ? GPUOS_NEEDS_NEXT : GPUOS_NEEDS_NOTHING;
 }
 
 // ---- with the warp's help -----------------------------------------------------------------------
@@ -163,7 +172,8 @@ template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_help_with_box(gpuos_cta &cta, gpuos_alone &s, uint32_t turn) {
   gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
   const uint32_t op = __shfl_sync(0xffffffffu, s.taken.tile.op, 0);
-  if (!gpuos_know_op<PROGRAM>(cta, turn, op)) return false;
+  const uint32_t next = __shfl_sync(0xffffffffu, s.of.next, 0);
+  if (!gpuos_know_op<PROGRAM>(cta, turn, op, next)) return false;
   gpuos_make_box(slot, __shfl_sync(0xffffffffu, s.taken.tile.index, 0), 0);
   __syncwarp();
   if (gpuos_lane0()) {
@@ -173,12 +183,17 @@ GPUOS_DEVICE bool gpuos_help_with_box(gpuos_cta &cta, gpuos_alone &s, uint32_t t
   return true;
 }
 
-// Of the operator `next`, if there is room before turn `turn`, and they are not there.
+// The records of the operator `chain`, unless they are there or there is no room yet before turn `turn`.
 template <class PROGRAM>
-GPUOS_DEVICE void gpuos_help_ahead(gpuos_cta &cta, uint32_t turn, uint32_t next) {
-  if (gpuos_find_op(cta, next) != GPUOS_NONE) return;
-  const uint32_t room = gpuos_find_room(cta, turn);
-  if (room != GPUOS_NONE) gpuos_fetch_op<PROGRAM>(cta, cta.known[room], next);
+GPUOS_DEVICE void gpuos_help_ahead(gpuos_cta &cta, gpuos_alone &s, uint32_t turn) {
+  const uint32_t op = __shfl_sync(0xffffffffu, s.chain, 0);
+  const uint32_t next = __shfl_sync(0xffffffffu, s.of.next, 0);
+  if (gpuos_find_op(cta, op) == GPUOS_NONE) {
+    const uint32_t room = gpuos_find_room(cta, turn, next);
+    if (room == GPUOS_NONE) return;
+    gpuos_fetch_op<PROGRAM>(cta, cta.known[room], op);
+  }
+  s.ahead++, s.chain = PROGRAM::numbers(op).next;
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_alone(gpuos_cta &cta) {
@@ -192,10 +207,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_schedule_alone(gpuos_cta &cta) 
     need = __shfl_sync(0xffffffffu, need, 0);
     if (need == GPUOS_NEEDS_TO_GO) return;
     const uint32_t turn = __shfl_sync(0xffffffffu, s.turn, 0);
-    const bool box = need == GPUOS_NEEDS_BOX;
-    if (box && !gpuos_help_with_box<PROGRAM>(cta, s, turn)) return;
-    const uint32_t follow = __shfl_sync(0xffffffffu, s.of.count, 0);
-    if (GPUOS_STREAMS && (!box || follow == 0))
-      gpuos_help_ahead<PROGRAM>(cta, turn + box, __shfl_sync(0xffffffffu, s.of.next, 0));
+    if (need == GPUOS_NEEDS_BOX && !gpuos_help_with_box<PROGRAM>(cta, s, turn)) return;
+    if (need == GPUOS_NEEDS_NEXT) gpuos_help_ahead<PROGRAM>(cta, s, turn);
   }
 }

@@ -1,7 +1,6 @@
 // attention_combine.cuh: ATTENTION_COMBINE, one tile: merges the splits of ATTENTION, in order.
 //
-// Everybody waits for it, and it runs on few SMs, where its code is cold: so there is little of that, and all
-// that a thread reads is on its way at once.
+// Everybody waits for it, and it runs on few SMs, where its code is cold: so there is little of that.
 //
 // U, the generated instantiation, has operands partial, out; HEAD_DIM, GROUP; STAMPED, OUT_STAMPED:
 // whether the splits and its results travel stamped.
@@ -18,8 +17,9 @@ template <class U> struct gpuos_attention_combine {
     WIDTH = U::GROUP * HEAD_DIM, // of a KV head's result
     PITCH = HEAD_DIM + 2,        // weighted sums, maximum, sum of exponentials
     RUN = HEAD_DIM % 2 ? 1 : 2,  // elements of a thread
-    BATCH = 8,                   // splits that are on their way at once, as registers last
-    ENDS = U::GROUP * BATCH,     // maxima and sums of them, in shared memory
+    // Splits that are on their way at once: few, so that the last one to come has few others to come with.
+    BATCH = 4,
+    ENDS = U::GROUP * BATCH, // maxima and sums of them, in shared memory
     ENDS_OF_THREAD = (ENDS + GPUOS_THREADS - 1) / GPUOS_THREADS,
     SMEM_BYTES = ENDS * 8,
     ENTERS = 1,

@@ -80,40 +80,45 @@ struct gpuos_stream_x {
   // A thread's loads of a row that travels stamped: its chunks, one after the other.
   using stamped = gpuos_stamped<FROM>;
   enum { LOADS = 8 / stamped::WORDS, ROW_LOADS = TURNS * LOADS };
-  GPUOS_DEVICE uint32_t chunk_of(int load) { return gpuos_thread() + load / LOADS * GPUOS_THREADS; }
+  GPUOS_DEVICE uint32_t chunk_of(uint32_t load) {
+    return gpuos_thread() + load / LOADS * GPUOS_THREADS;
+  }
 
   // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
-  // as long as that. First it looks at the words that are likely to come last, which leaves memory to others.
-  // False: stop.
+  // as long as that. Each time it looks at the words that are likely to come last, and at a few of those
+  // before, which leaves memory to others and most of the row behind it by then. False: stop.
+  enum { OTHERS = ROW_LOADS > 8 ? 4 : 2 };
   template <class TAKE>
   GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                               uint32_t stamp, TAKE take) {
-    const uint64_t words_at = stamped::at(*ctx.cta, row_of_x(from, row));
     if (CHUNKS < GPUOS_THREADS && gpuos_thread() >= CHUNKS) return true;
-    const uint32_t last = CHUNKS - 1 - (CHUNKS - 1 - gpuos_thread()) % GPUOS_THREADS;
-    bool there = false, stop = false;
-    while (!there && !stop) {
-      there = stamped::there(stamped::load(words_at + last * (16 * LOADS)), stamp);
-      stop = !there && gpuos_look_again(ctx);
-    }
-    for (there = false; !there && !stop;) {
-      uint4 words[ROW_LOADS];
+    const uint64_t words_at = stamped::at(*ctx.cta, row_of_x(from, row));
+    const uint32_t last = ((CHUNKS - 1 - gpuos_thread()) / GPUOS_THREADS + 1) * LOADS - 1;
+    uint32_t next = 0; // those from it on to before the last are not taken
+    for (bool ended = false; !ended || next < last;) {
+      uint4 words[1 + OTHERS];
 #pragma unroll
-      for (int i = 0; i < ROW_LOADS; i++)
-        words[i] = stamped::load(words_at + min(chunk_of(i), last) * (16 * LOADS) + i % LOADS * 16);
-      there = true;
-#pragma unroll
-      for (int i = 0; i < ROW_LOADS; i++) {
-        there &= stamped::there(words[i], stamp);
-        if (chunk_of(i) < CHUNKS) take(i, words[i]);
+      for (int i = 0; i <= OTHERS; i++) {
+        const uint32_t load = i == 0 ? last : min(next + i - 1, last);
+        words[i] = stamped::load(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
       }
-      stop = !there && gpuos_look_again(ctx);
+      const uint32_t before = next;
+      bool there = true;
+#pragma unroll
+      for (int i = 1; i <= OTHERS; i++) {
+        there = there && next < last && stamped::there(words[i], stamp);
+        if (there) take(next++, words[i]);
+      }
+      there = !ended && stamped::there(words[0], stamp);
+      if (there) take(last, words[0]);
+      ended |= there;
+      if (next == before && !there && gpuos_look_again(ctx)) return false;
     }
-    return there;
+    return true;
   }
 
   // Where a thread keeps floats of its load number `load` for itself.
-  GPUOS_DEVICE float2 *kept(const gpuos_ctx &ctx, int load) {
+  GPUOS_DEVICE float2 *kept(const gpuos_ctx &ctx, uint32_t load) {
     return (float2 *)(ctx.smem + KEPT) + load * GPUOS_THREADS + gpuos_thread();
   }
 
@@ -122,7 +127,7 @@ struct gpuos_stream_x {
                              float (&v)[TURNS][8]) {
     bool over = true;
     if constexpr (KEEPS_ROW) {
-      over = await_row(ctx, from, row, stamp, [&](int i, const uint4 &w) {
+      over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
         *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
       });
 #pragma unroll
@@ -167,7 +172,7 @@ struct gpuos_stream_x {
   GPUOS_DEVICE bool copy_stamped(const gpuos_ctx &ctx, const source &from, uint32_t row,
                                  uint32_t stamp) {
     static_assert(stamped::BYTES == 2, "X has the format that W has");
-    return await_row(ctx, from, row, stamp, [&](int i, const uint4 &w) {
+    return await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
       put_half(ctx, row, chunk_of(i), i % 2, stamped::pack(w));
     });
   }

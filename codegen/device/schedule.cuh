@@ -114,7 +114,7 @@ GPUOS_DEVICE bool gpuos_fill(gpuos_cta &cta, gpuos_scheduler &s, const gpuos_nex
   if (gpuos_lane0())
     free = gpuos_wait_scheduler(cta, s, &cta.slot_empty[at], (s.turn / GPUOS_SLOTS & 1) ^ 1);
   if (!gpuos_agree(free)) return false;
-  if (!gpuos_know_op<PROGRAM>(cta, s.turn, next.mine.tile.op)) return false;
+  if (!gpuos_know_op<PROGRAM>(cta, s.turn, next.mine.tile.op, next.mine.tile.op)) return false;
   const bool same_columns = gpuos_make_box(slot, next.mine.tile.index, next.other);
   if (!gpuos_lane0()) return true;
   slot.number = next.mine.number, slot.step = next.mine.step;

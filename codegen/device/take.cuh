@@ -293,9 +293,9 @@ GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x,
   return step;
 }
 
-// A place for an operator's records that neither a tile on its way needs nor, perhaps, the next one: that of
-// turn `turn` will; GPUOS_NONE, if there is none yet.
-GPUOS_DEVICE uint32_t gpuos_find_room(const gpuos_cta &cta, uint32_t turn) {
+// A place for an operator's records, before turn `turn`, that no tile on its way needs and that does not have
+// those of `keep`; GPUOS_NONE, if there is none yet.
+GPUOS_DEVICE uint32_t gpuos_find_room(const gpuos_cta &cta, uint32_t turn, uint32_t keep) {
   const uint32_t s = gpuos_lane(), before = turn - 1 - (turn - 1 - s) % GPUOS_SLOTS;
   bool used = s < GPUOS_SLOTS;
   if (used && before != turn - 1)
@@ -304,7 +304,7 @@ GPUOS_DEVICE uint32_t gpuos_find_room(const gpuos_cta &cta, uint32_t turn) {
   uint32_t room = GPUOS_NONE;
 #pragma unroll
   for (uint32_t k = 0; k < GPUOS_KNOWN; k++)
-    if (!__any_sync(0xffffffffu, place == k)) room = k;
+    if (!__any_sync(0xffffffffu, place == k) && cta.known[k].number != keep) room = k;
   return room;
 }
 
@@ -339,12 +339,13 @@ GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_known &known, uint32_t nu
   __syncwarp();
 }
 
-// Makes operator `number` the one of the slot of turn `turn`, which is empty. False: stop.
+// Makes operator `number` the one of the slot of turn `turn`, which is empty, and leaves the records of `keep`
+// where they are. False: stop.
 template <class PROGRAM>
-GPUOS_DEVICE bool gpuos_know_op(gpuos_cta &cta, uint32_t turn, uint32_t number) {
+GPUOS_DEVICE bool gpuos_know_op(gpuos_cta &cta, uint32_t turn, uint32_t number, uint32_t keep) {
   uint32_t place = gpuos_find_op(cta, number);
   if (place == GPUOS_NONE) {
-    while ((place = gpuos_find_room(cta, turn)) == GPUOS_NONE)
+    while ((place = gpuos_find_room(cta, turn, keep)) == GPUOS_NONE)
       if (__any_sync(0xffffffffu, ld_relaxed_shared(&cta.stop) != 0)) return false;
     gpuos_fetch_op<PROGRAM>(cta, cta.known[place], number);
   }
