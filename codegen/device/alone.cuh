@@ -6,6 +6,7 @@
 // alone does what most tiles take: where the next one is follows from the last. The warp comes together where
 // an operator's records are fetched, or a box is divided out.
 #pragma once
+#include "ahead.cuh"
 #include "take.cuh"
 
 // Tiles that do not stream: the scheduler runs ahead of what they wait for, at no time at all, so that
@@ -21,8 +22,9 @@ struct gpuos_crowd {
 struct gpuos_alone {
   uint32_t turn, step; // slots filled so far; the last tile's
   bool open;           // there are tickets of tiles
-  uint32_t ahead,
-      chain; // operators after the last tile's whose records have been seen to; the next one
+  uint32_t ahead;      // operators after the last tile's whose records have been seen to
+  uint32_t chain;      // the next one of them
+  uint32_t beyond;     // pieces of the next operator's weights touched since the last one began
   gpuos_crowd crowd;
   gpuos_taken taken;              // the last tile, or one that the warp is to help with
   gpuos_op_numbers of;            // of the last tile's operator
@@ -54,7 +56,28 @@ GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t tur
 // Fetched while no ticket is wanted: the way of records is three times as long as a ticket's.
 enum { GPUOS_CHAIN = 2 };
 
+// Of an operator without tickets left the loader has stopped: weights of the next one that streams, those of the
+// tiles that would be this SM's if all drew in turn.
+enum { GPUOS_BEYOND_BYTES = 256 << 10 };
+template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gpuos_alone &s) {
+  const uint32_t place = gpuos_find_op(cta, s.of.next), end = s.of.first + s.of.count;
+  const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
+  if (place == GPUOS_NONE || s.of.count == 0 || (uint32_t)ticket < end) return;
+  const gpuos_known &next = cta.known[place];
+  if (!PROGRAM::bulk(next.unit)) return;
+  const uint2 weights = PROGRAM::weights(next.unit);
+  const uint32_t count = weights.x == weights.y ? 1 : 2, rows = next.op.tile[2];
+  const uint32_t tile = blockIdx.x + s.beyond / count * ld_relaxed_shared(&cta.lent_sms);
+  const uint32_t row_bytes = next.op.extent[3] * 2, lo = tile * rows;
+  if (lo >= next.op.extent[2] || s.beyond * rows * row_bytes >= GPUOS_BEYOND_BYTES) return;
+  const uint64_t from = next.places[s.beyond % count ? weights.y : weights.x].address;
+  const uint32_t bytes = min(rows, next.op.extent[2] - lo) * row_bytes;
+  if (gpuos_may_touch(cta, GPUOS_TOUCH_SCHEDULER, from + (uint64_t)lo * row_bytes, bytes))
+    s.beyond++;
+}
+
 // A ticket, or what else there is to do. What it has drawn it runs, also when its SM is no longer lent.
+template <class PROGRAM>
 GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_t &out_ticket) {
   gpuos_idling said = {};
   for (;;) {
@@ -67,6 +90,7 @@ GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_
     const bool early = (int)(s.turn - ld_relaxed_shared(&cta.wanted)) > 0;
     if (lent && (early || gpuos_crowded(cta, s.crowd, s.turn))) {
       if (GPUOS_STREAMS && s.ahead < GPUOS_CHAIN) return GPUOS_NEEDS_NEXT;
+      if (GPUOS_STREAMS && ld_relaxed_shared(&cta.stalled)) gpuos_touch_beyond<PROGRAM>(cta, s);
       continue;
     }
     if (lent && !s.open) s.open = gpuos_look(cta);
@@ -104,7 +128,7 @@ GPUOS_DEVICE void gpuos_find_tile(const gpuos_cta &cta, gpuos_alone &s, uint32_t
   }
   const uint32_t place = gpuos_find_op(cta, s.taken.tile.op);
   s.of = of, s.tiles = 0, s.unknown = place == GPUOS_NONE;
-  s.ahead = 0, s.chain = of.next;
+  s.ahead = s.beyond = 0, s.chain = of.next;
   if (!s.unknown) gpuos_set_known(s, &cta.known[place]);
 }
 
@@ -152,7 +176,7 @@ GPUOS_DEVICE void gpuos_follow_on(gpuos_cta &cta, gpuos_alone &s) {
 // The next tile.
 template <class PROGRAM> GPUOS_DEVICE gpuos_need gpuos_take_next(gpuos_cta &cta, gpuos_alone &s) {
   uint64_t ticket;
-  const gpuos_need first = gpuos_draw_alone(cta, s, ticket);
+  const gpuos_need first = gpuos_draw_alone<PROGRAM>(cta, s, ticket);
   if (first != GPUOS_NEEDS_NOTHING) return first;
   const uint32_t number = (uint32_t)ticket, step = (uint32_t)(ticket >> 32);
   s.open = number < cta.tile_count;

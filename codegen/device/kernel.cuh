@@ -4,7 +4,8 @@
 //   loader     fills the ring for the tiles that want it (ring.cuh, stream.cuh)
 //   workers    run the tiles' units
 //   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
-//   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
+//   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh); elsewhere, where weights
+//              stream, it brings those that come next into the L2 (ahead.cuh)
 //   store      two warps, where there are any: results of units whose weights stream (stream.cuh)
 //
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
@@ -15,6 +16,7 @@
 //
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
+#include "ahead.cuh"
 #include "alone.cuh"
 #include "relay.cuh"
 #include "ring.cuh"
@@ -226,7 +228,8 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.ctas = GPUOS_CTAS;
   cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN; // until the watch has looked
-  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = cta.wanted = 0;
+  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = cta.wanted = cta.stalled = 0;
+  for (int who = 0; who < GPUOS_TOUCHES; who++) cta.touch[who].bytes = 0;
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
   cta.worker_held = cta.worker_loads = 0;
@@ -268,7 +271,11 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
     break;
   case GPUOS_WATCH_WARP: gpuos_watch(cta); break;
   case GPUOS_RELAY_WARP:
-    if (blockIdx.x == 0 && cta.args.mailbox && gpuos_lane0()) gpuos_relay(cta);
+    if (blockIdx.x == 0 && cta.args.mailbox) {
+      if (gpuos_lane0()) gpuos_relay(cta);
+    } else if (GPUOS_STREAMS) {
+      gpuos_run_ahead(cta);
+    }
     break;
   default:
     if constexpr (GPUOS_STREAMS) gpuos_store_apart<PROGRAM>(cta, smem, warp - GPUOS_STORE_WARP);

@@ -71,6 +71,7 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
 #pragma unroll 1
         for (uint32_t part = 0; part < PARTS; part++) {
           if (left-- == GPUOS_WANT_STAGES) gpuos_want_after(loader);
+          loader.rest = {w[c] + (uint64_t)first * ROW_BYTES, (end - first) * ROW_BYTES};
           if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return false;
         }
     }
@@ -313,6 +314,11 @@ template <class U> struct gpuos_matmul_stream {
     SUM_BYTES = COUNT * U::TILE_N * shape::SUM_BYTES,
     BULK = 1,
   };
+  // Operands w0 and w1, which is w0 again if there is none.
+  GPUOS_DEVICE constexpr uint2 weights() {
+    if constexpr (COUNT == 2) return {w0::PLACE, w1::PLACE};
+    return {w0::PLACE, w0::PLACE};
+  }
 
   GPUOS_DEVICE void load(gpuos_loader &loader) {
     const gpuos_known &of = *loader.slot->of;

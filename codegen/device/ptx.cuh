@@ -329,6 +329,14 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return v;
 }
 
+// A word of weights, for the 256 bytes that come into the L2 with it.
+GPUOS_DEVICE uint32_t ld_touch_u32(uint64_t at) {
+  uint32_t value;
+  asm volatile("ld.global.L1::no_allocate.L2::256B.u32 %0, [%1];" : "=r"(value) : "l"(at));
+  return value;
+}
+GPUOS_DEVICE void keep_u32(uint32_t value) { asm volatile("" ::"r"(value)); }
+
 GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
   uint2 v;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");

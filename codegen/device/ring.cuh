@@ -56,6 +56,7 @@ struct gpuos_loader {
   uint32_t turn; // the slot's
   gpuos_ring ring;
   gpuos_stream_ring stream;
+  gpuos_piece rest; // of its weights that follow each other, from the next stage on
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
   uint32_t peer_readies; // seen

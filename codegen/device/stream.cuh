@@ -12,6 +12,7 @@
 // Dynamic shared memory: what a unit may use (also the X of the tiles that stream), then the workers'
 // partial sums for each slot, then the stages.
 #pragma once
+#include "ahead.cuh"
 #include "ring.cuh"
 
 // Of a stage: what a warp does once a stage is half of its time even so; and copies of 8 KiB hold the memory's
@@ -94,13 +95,37 @@ GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
   return true;
 }
 
+// The stage is empty; false: stop. If it stays full, the workers wait for something: then other weights may come
+// into the L2 instead.
+enum { GPUOS_STALL_NS = 1000 };
+GPUOS_DEVICE bool gpuos_await_empty(gpuos_loader &loader, uint32_t barrier, uint32_t parity) {
+  gpuos_cta &cta = *loader.cta;
+  const bool many_sms = loader.stream.most < loader.stream.count;
+  const uint64_t since_ns = mov_globaltimer();
+  bool stalled = false, over = false, stop = false;
+  while (!over && !stop) {
+    over = mbarrier_try_wait_parity(barrier, parity);
+    gpuos_hold_loader(cta);
+    stop = !over && ld_relaxed_shared(&cta.stop);
+    if (over || stalled || many_sms || mov_globaltimer() - since_ns < GPUOS_STALL_NS) continue;
+    stalled = true;
+    st_relaxed_shared(&cta.stalled, 1);
+    if (loader.rest.bytes)
+      gpuos_may_touch(cta, GPUOS_TOUCH_LOADER, loader.rest.from, loader.rest.bytes);
+  }
+  if (stalled) st_relaxed_shared(&cta.stalled, 0);
+  return !stop;
+}
+
 // The next stage is empty, its mbarrier told what is to come. False: stop.
 GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint32_t &out_full,
                                      uint32_t &out_to) {
   gpuos_cta &cta = *loader.cta;
   gpuos_stream_ring &r = loader.stream;
   const uint32_t stage = r.at.stage, skip = stage * (uint32_t)sizeof(uint64_t);
-  if (!gpuos_wait_loader(cta, r.empty + skip, r.at.parity ^ 1)) return false;
+  if (!mbarrier_test_wait_parity(r.empty + skip, r.at.parity ^ 1) &&
+      !gpuos_await_empty(loader, r.empty + skip, r.at.parity ^ 1))
+    return false;
   if (r.most < r.count) { // the copy so many before this one has landed
     const bool wraps = stage < r.most;
     const uint32_t landed = stage - r.most + (wraps ? r.count : 0);

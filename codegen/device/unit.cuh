@@ -121,6 +121,13 @@ struct gpuos_stream_layout {
   uint32_t stages, stage_count;
 };
 
+// Weights that are to be brought into the L2 (ahead.cuh).
+struct gpuos_piece {
+  uint64_t from;
+  uint32_t bytes; // 0: none
+};
+enum gpuos_touch_t { GPUOS_TOUCH_LOADER, GPUOS_TOUCH_SCHEDULER, GPUOS_TOUCHES };
+
 struct gpuos_cta {
   gpuos_launch_args_t args;
   const gpuos_op_t *ops;
@@ -132,9 +139,11 @@ struct gpuos_cta {
   uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
   // What the watch last read of the control block.
   uint32_t command, submitted, parked, lent, wait_limit_us;
-  uint32_t lent_sms;                       // of all
-  uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
-  uint32_t wanted;                         // turn that the loader will soon want, or has
+  uint32_t lent_sms; // of all
+  uint32_t usual;    // run on: not paused, stopped or to leave, and lent
+  uint32_t wanted;   // turn that the loader will soon want, or has
+  uint32_t stalled;  // the loader has waited for an empty stage for a while
+  gpuos_piece touch[GPUOS_TOUCHES];
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
   uint32_t gone;                           // the scheduler has left, and nothing comes any more

@@ -142,6 +142,9 @@ GPUOS_DEVICE bool mbarrier_try_wait_parity(uint32_t barrier, uint32_t parity) {
 GPUOS_DEVICE bool mbarrier_try_wait_parity(const uint64_t *barrier, uint32_t parity) {
   return mbarrier_try_wait_parity(shared_address(barrier), parity);
 }
+GPUOS_DEVICE bool mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
+  return mbarrier_try_wait_parity(barrier, parity);
+}
 GPUOS_DEVICE bool mbarrier_test_wait_parity(const uint64_t *barrier, uint32_t parity) {
   return mbarrier_try_wait_parity(shared_address(barrier), parity);
 }
@@ -202,6 +205,9 @@ GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
 GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
 }
+GPUOS_DEVICE uint32_t ld_touch_u32(uint64_t at) { return *(const volatile uint32_t *)at; }
+GPUOS_DEVICE void keep_u32(uint32_t) {}
+
 GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
   return emulated_aligned<uint2>(emulated_shared(at));
 }
