@@ -265,7 +265,7 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
              "false");
   add_switch(text, source, "GPUOS_DEVICE uint2 weights(uint32_t unit)", is_stream, "",
-             "::weights()", "{0, 0}");
+             "::weights()", "make_uint2(0, 0)");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }

@@ -125,6 +125,14 @@ static void swap_wait_lists(gos_tables_t *t) {
   PICK(t->tiles)->wait_list = draw(t->wait_lists.count);
 }
 
+// Whoever reads some operand sees stamps, and some waits are for those alone.
+static void stamp(gos_tables_t *t) {
+  gpuos_wait_list_t *list = PICK(t->wait_lists);
+  gpuos_operand_t *x = PICK(t->operands);
+  if (list->count < 64) list->stamped = draw(list->count + 1);
+  if (!x->writes) x->stamped = 1;
+}
+
 // ---- tiles --------------------------------------------------------------------------------------
 
 static void swap_tiles(gos_tables_t *t) {
@@ -251,7 +259,7 @@ static void change_bound(gos_tables_t *t) {
 static void change_count(gos_tables_t *t) {
   gpuos_op_t *op = PICK(t->ops);
   gpuos_graph_t *graph = PICK(t->graphs);
-  switch (draw(9)) {
+  switch (draw(10)) {
   case 0: op->operand_count = (uint16_t)disturb(op->operand_count); break;
   case 1: op->code_count = disturb(op->code_count); break;
   case 2: op->first_operand = disturb(op->first_operand); break;
@@ -260,6 +268,7 @@ static void change_count(gos_tables_t *t) {
   case 5: graph->op_count = disturb(graph->op_count); break;
   case 6: PICK(t->wait_lists)->count = disturb(1); break;
   case 7: PICK(t->wait_lists)->first = disturb(0); break;
+  case 8: PICK(t->wait_lists)->stamped = disturb(1); break;
   default: t->header.value_count = disturb(t->buffers.count); break;
   }
 }
@@ -318,7 +327,7 @@ static sort_t sorts[] = {
     SORT(change_extent),   SORT(change_value),     SORT(rename_value),    SORT(change_operand),
     SORT(swap_operands),   SORT(change_bound),     SORT(change_count),    SORT(change_op),
     SORT(change_code),     SORT(change_buffer),    SORT(flip_bytes),      SORT(flip_words),
-    {NULL, NULL, 0, 0, 0},
+    SORT(stamp),           {NULL, NULL, 0, 0, 0},
 #undef SORT
 };
 enum { SORTS = sizeof(sorts) / sizeof(*sorts) - 1 }; // the last is that of random tables

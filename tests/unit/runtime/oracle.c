@@ -20,6 +20,7 @@ typedef struct oracle {
   jmp_buf out;
   uint64_t work;
   uint64_t *before; // [tile][words]: bit a of row b: tile a happens before tile b
+  uint64_t *seen;   // the same, before it reads what comes stamped
   size_t words;
   uint32_t *value[256];   // [buffer][byte]
   uint64_t *readers[256]; // [buffer][byte][words]
@@ -448,6 +449,7 @@ static void judge_operands(oracle_t *o) {
   for (uint32_t i = 0; i < o->t->operands.count; i++) {
     const gpuos_operand_t *x = &AT(operands, gpuos_operand_t, i);
     MUST(x->as <= GPUOS_AS_PARTIAL && x->dtype <= GPUOS_I32 && x->writes < 2);
+    MUST(x->stamped + x->writes < 2);
     MUST(x->buffer < o->t->buffers.count && x->value < o->t->value_count);
     if (x->writes) MUST(x->value >= o->t->buffers.count);
     for (int d = 0; d < 4; d++) MUST(x->follows[d] < 4 || x->follows[d] == 255);
@@ -508,7 +510,7 @@ static void judge_tiles(oracle_t *o) {
 static void judge_wait_lists(oracle_t *o) {
   for (uint32_t i = 0; i < o->t->wait_lists.count; i++) {
     gpuos_wait_list_t list = AT(wait_lists, gpuos_wait_list_t, i);
-    MUST((wide_t)list.first + list.count <= o->t->waits.count);
+    MUST((wide_t)list.first + list.count <= o->t->waits.count && list.stamped <= list.count);
     if (i == 0) MUST(list.count == 0);
   }
   for (uint32_t i = 0; i < o->t->waits.count; i++)
@@ -539,26 +541,39 @@ static void judge_progress(oracle_t *o) {
   MUST(!wrong);
 }
 
-static bool related(const oracle_t *o, uint32_t a, uint32_t b) {
-  return o->before[b * o->words + a / 64] >> (a % 64) & 1;
+static bool related(const uint64_t *sets, size_t words, uint32_t a, uint32_t b) {
+  return sets[b * words + a / 64] >> (a % 64) & 1;
+}
+
+// Those that signal what tile b waits for; what comes stamped aside, or not.
+static void relate_signals(oracle_t *o, uint64_t *sets, bool stamped) {
+  for (uint32_t b = 0; b < o->t->tiles.count; b++) {
+    gpuos_wait_list_t list = AT(wait_lists, gpuos_wait_list_t, TILE(b).wait_list);
+    uint32_t end = list.first + list.count - (stamped ? 0 : list.stamped);
+    for (uint32_t w = list.first; w < end; w++)
+      for (uint32_t a = 0; a < o->t->tiles.count; a++)
+        if (TILE(a).signal == AT(waits, gpuos_wait_t, w).counter)
+          sets[b * o->words + a / 64] |= 1ull << (a % 64);
+  }
 }
 
 static void relate_tiles(oracle_t *o) {
   uint32_t n = o->t->tiles.count;
   o->words = n / 64 + 1;
   o->before = zeros(n * o->words, sizeof(uint64_t));
-  for (uint32_t b = 0; b < n; b++) {
-    gpuos_wait_list_t list = AT(wait_lists, gpuos_wait_list_t, TILE(b).wait_list);
-    for (uint32_t w = list.first; w < list.first + list.count; w++)
-      for (uint32_t a = 0; a < n; a++)
-        if (TILE(a).signal == AT(waits, gpuos_wait_t, w).counter)
-          o->before[b * o->words + a / 64] |= 1ull << (a % 64);
-  }
+  o->seen = zeros(n * o->words, sizeof(uint64_t));
+  relate_signals(o, o->before, false);
+  relate_signals(o, o->seen, true);
   for (uint32_t k = 0; k < n; k++)
     for (uint32_t b = 0; b < n; b++)
-      if (related(o, k, b))
+      if (related(o->before, o->words, k, b))
         for (size_t w = 0; w < o->words; w++)
           o->before[b * o->words + w] |= o->before[k * o->words + w];
+  for (uint32_t k = 0; k < n; k++)
+    for (uint32_t b = 0; b < n; b++)
+      if (related(o->seen, o->words, k, b))
+        for (size_t w = 0; w < o->words; w++)
+          o->seen[b * o->words + w] |= o->before[k * o->words + w];
 }
 
 // ---- bytes --------------------------------------------------------------------------------------
@@ -577,10 +592,10 @@ static void shadow_buffers(oracle_t *o) {
   }
 }
 
-// Everyone in `set` happens before tile b, but for b itself.
-static bool all_before(const oracle_t *o, const uint64_t *set, uint32_t b) {
+// Everyone in `set` happens before tile b, by these sets, but for b itself.
+static bool all_before(const oracle_t *o, const uint64_t *before, const uint64_t *set, uint32_t b) {
   for (size_t w = 0; w < o->words; w++) {
-    uint64_t late = set[w] & ~o->before[b * o->words + w];
+    uint64_t late = set[w] & ~before[b * o->words + w];
     if (b / 64 == w) late &= ~(1ull << (b % 64));
     if (late != 0) return false;
   }
@@ -595,9 +610,9 @@ static void touch(oracle_t *o, uint32_t tile, const gpuos_operand_t *x, uint64_t
                   bool in_place) {
   uint64_t *readers = &o->readers[x->buffer][byte * o->words];
   uint64_t *writers = &o->writers[x->buffer][byte * o->words];
-  MUST(all_before(o, writers, tile));
+  MUST(all_before(o, x->stamped ? o->seen : o->before, writers, tile));
   if (x->writes) {
-    MUST(all_before(o, readers, tile));
+    MUST(all_before(o, o->before, readers, tile));
     MUST(!has(readers, tile));
     o->value[x->buffer][byte] = x->value;
     writers[tile / 64] |= 1ull << (tile % 64);
@@ -687,6 +702,7 @@ gos_verdict_t gos_oracle(const void *table, size_t bytes, const char **out_why) 
   for (int i = 0; i < 256; i++) free(o->value[i]), free(o->readers[i]), free(o->writers[i]);
   free(o->touched);
   free(o->before);
+  free(o->seen);
   free(o);
   return verdict;
 }

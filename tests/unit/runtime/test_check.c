@@ -53,6 +53,8 @@ static gpuos_operand_t *operand(gos_tables_t *t, uint32_t op, gpuos_as_t as) {
   DEFECT(GEMM, record, written_initial_value, operand(t, 0, GPUOS_AS_OUT)->value = 0)              \
   DEFECT(GEMM, record, wait_list_past_end, t->wait_lists.at[1].first = ~0u)                        \
   DEFECT(GEMM, record, first_list_not_empty, t->wait_lists.at[0].count = 1)                        \
+  DEFECT(GEMM, record, more_stamped_than_waits, t->wait_lists.at[1].stamped = 9)                   \
+  DEFECT(GEMM, record, stamped_result, operand(t, 0, GPUOS_AS_OUT)->stamped = 1)                   \
   DEFECT(GEMM, record, tile_index, t->tiles.at[0].index = 6)                                       \
   DEFECT(GEMM, record, signal, t->tiles.at[0].signal = 2)                                          \
   DEFECT(GEMM, operand, no_weight, operand(t, 0, GPUOS_AS_W0)->as = GPUOS_AS_EXTRA)                \
@@ -92,6 +94,8 @@ static gpuos_operand_t *operand(gos_tables_t *t, uint32_t op, gpuos_as_t as) {
   DEFECT(CHAIN, read_before_write, undefined, operand(t, 1, GPUOS_AS_EXTRA)->offset_bytes = 128)   \
   DEFECT(CHAIN, read_before_write, wrong_input, operand(t, 0, GPUOS_AS_X)->value = 1)              \
   DEFECT(CHAIN, race, no_wait, t->tiles.at[4].wait_list = 0)                                       \
+  DEFECT(CHAIN, race, wait_for_stamps_of_what_has_none,                                            \
+         t->wait_lists.at[t->tiles.at[4].wait_list].stamped = 1)                                   \
   DEFECT(CHAIN, race, silent_writer, t->tiles.at[3].signal = GPUOS_NONE; gos_tables_settle(t))     \
   DEFECT(DIAMOND, race, reader_not_waited_for,                                                     \
          t->waits.at[t->wait_lists.at[t->tiles.at[12].wait_list].first] = t->waits.at[0])          \
