@@ -280,11 +280,29 @@ struct gpuos_storer {
   uint64_t met;    // the wait list that was last over, and its step
 };
 
+// Workers that look for stamps do so without end. If that takes long, the counters are waited for as well, which
+// tells after a while what is missing. False: stop.
+enum { GPUOS_PATIENCE_NS = 1000000 };
+__device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
+  gpuos_cta &cta = *ctx.cta;
+  const uint32_t at = turn % GPUOS_SLOTS, all = 0xffffffffu;
+  uint64_t since_ns = 0;
+  while (!__all_sync(all, mbarrier_try_wait_parity(&cta.sums_full[at], gpuos_parity(turn)))) {
+    if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
+    const uint64_t now_ns = mov_globaltimer();
+    if (since_ns == 0) since_ns = now_ns;
+    if (!__any_sync(all, now_ns - since_ns > GPUOS_PATIENCE_NS)) continue;
+    if (!gpuos_wait_stamped(ctx)) return false;
+    since_ns = 0;
+  }
+  return true;
+}
+
 // False: stop.
 GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
   const uint32_t at = turn % GPUOS_SLOTS;
-  if (!gpuos_wait_worker(cta, &cta.sums_full[at], gpuos_parity(turn))) return false;
+  if (!gpuos_await_workers(ctx, turn)) return false;
   if (gpuos_lane0() && cta.args.stats) cta.sums_over[at] = gpuos_now(cta), cta.sums_turn[at] = turn;
   return true;
 }
@@ -343,7 +361,7 @@ GPUOS_DEVICE bool gpuos_await_plain(const gpuos_ctx &ctx, gpuos_storer &s) {
     __threadfence_block();
     if (gpuos_lane0()) st_relaxed_shared(&ctx.slot->cleared, 1);
   }
-  return gpuos_wait_worker(cta, &cta.sums_full[s.turn % GPUOS_SLOTS], gpuos_parity(s.turn));
+  return gpuos_await_workers(ctx, s.turn);
 }
 
 // One tile's results, all lanes. False: stop. The slot is free before others are told: a fence and the way to

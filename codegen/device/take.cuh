@@ -429,6 +429,28 @@ GPUOS_DEVICE bool gpuos_wait_some(gpuos_cta &cta, const gpuos_slot &slot, const 
   }
 }
 
+GPUOS_DEVICE gpuos_wait_list_t gpuos_list_of(const gpuos_cta &cta, const gpuos_slot &slot) {
+  const gpuos_wait_list_t none = {0, 0, 0};
+  return slot.tile.wait_list == 0 ? none : cta.wait_lists[slot.tile.wait_list];
+}
+
+template <class MEANWHILE>
+GPUOS_DEVICE bool gpuos_wait_range(gpuos_cta &cta, const gpuos_slot &slot, uint32_t first,
+                                   uint32_t count, MEANWHILE meanwhile) {
+  for (uint32_t i = 0; i < count; i += 32)
+    if (!gpuos_wait_some(cta, slot, cta.waits + first + i, count - i < 32 ? count - i : 32,
+                         meanwhile))
+      return false;
+  return true;
+}
+
+// All lanes: what the tile sees by stamps, by the counters. False: stop.
+GPUOS_DEVICE bool gpuos_wait_stamped(const gpuos_ctx &ctx) {
+  const gpuos_wait_list_t list = gpuos_list_of(*ctx.cta, *ctx.slot);
+  const uint32_t first = list.first + list.count - list.stamped;
+  return gpuos_wait_range(*ctx.cta, *ctx.slot, first, list.stamped, [] {});
+}
+
 // Counters only grow: once a list is over in a step, it stays so. `met` remembers the last one.
 GPUOS_DEVICE uint64_t gpuos_wait_mark(const gpuos_slot &slot) {
   return (uint64_t)slot.step << 32 | slot.tile.wait_list;
@@ -439,14 +461,8 @@ GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_
   const uint64_t mark = gpuos_wait_mark(slot);
   if (mark == met) return true;
   if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
-  const gpuos_wait_list_t none = {0, 0, 0}, list = slot.tile.wait_list == 0
-                                                       ? none
-                                                       : cta.wait_lists[slot.tile.wait_list];
-  const uint32_t count = list.count - list.stamped;
-  for (uint32_t i = 0; i < count; i += 32)
-    if (!gpuos_wait_some(cta, slot, cta.waits + list.first + i, count - i < 32 ? count - i : 32,
-                         meanwhile))
-      return false;
+  const gpuos_wait_list_t list = gpuos_list_of(cta, slot);
+  if (!gpuos_wait_range(cta, slot, list.first, list.count - list.stamped, meanwhile)) return false;
   if constexpr (GPUOS_CTAS == 2) fence_proxy_async(); // for bulk copies as well
   met = mark;
   return true;
