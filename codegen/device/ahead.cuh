@@ -1,5 +1,6 @@
 // ahead.cuh: while the ring is full and nobody empties it, weights that come next are brought into the L2, so that
-// memory does not rest: attention's way from tile to tile takes twice as long as the ring lasts.
+// memory does not rest: attention's way from tile to tile takes longer than the rings of few SMs last. Those of
+// 132 hold enough that it costs more than it brings (stream.cuh; tests/bench/results/2026-11-30e-h200.md).
 //
 // What is asked for by prefetch instructions of any kind an H200 does not keep (tests/bench/touch.cu); what is loaded
 // it does, and one word that is loaded brings 256 bytes. So a warp loads words and looks at none: 32 KiB a

@@ -1,10 +1,11 @@
-// stamp.cuh: results that travel stamped: from product to product, and to attention.
+// stamp.cuh: results that travel stamped: from product to product, to attention, and from its splits to who
+// merges them.
 //
 // Beside each element of the workspace there is room for a word of twice its size: the element, and when it
 // was written. A reader needs no more than the words: it looks until all of them have the stamp that it
 // expects, so that no fence, counter and second way to the L2 lie between a result and its use. A word is
-// stored and loaded at once, and holds nothing but itself; what a tile waits for is awaited as ever, before
-// it writes.
+// stored and loaded at once, and holds nothing but itself. What else a tile waits for is over before it
+// writes: who has seen all stamps need not wait for their writers, who write nothing else that it reads.
 #pragma once
 #include "unit.cuh"
 
