@@ -39,8 +39,8 @@ typedef struct gos_op {
   gos_loc_t at;
   bool streams; // a matmul whose weights stream through the CTA: gos_op_streams. tile decides it
   bool stamps;  // what it writes travels stamped as well. stamp decides it
-  // The operators whose stamped results it reads, GPUOS_NONE for none: as x; of attention also as k, v and
-  // rotation. stamp decides it
+  // The operators whose stamped results it reads, GPUOS_NONE for none: as x or partial; of attention also as
+  // k, v and rotation. stamp decides it
   uint32_t from[GOS_STAMPED];
   bool keeps_x; // device code asks L2 to keep x while columns go by. schedule decides it
   uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it

@@ -189,6 +189,22 @@ static bool check_rule(subject_t *s, const gpuos_operand_t *x) {
   return true;
 }
 
+// What device code can see by stamps (device/stamp.cuh): all of it that comes so is awaited there.
+static bool check_stamped(subject_t *s, const gpuos_operand_t *x) {
+  bool seen = false;
+  switch (s->op->kind) {
+  case GPUOS_MATMUL: seen = x->as == GPUOS_AS_X; break;
+  case GPUOS_ATTENTION:
+    seen = x->as == GPUOS_AS_X || x->as == GPUOS_AS_K || x->as == GPUOS_AS_V ||
+           x->as == GPUOS_AS_ROTATION;
+    break;
+  case GPUOS_ATTENTION_COMBINE: seen = x->as == GPUOS_AS_PARTIAL; break;
+  default: break;
+  }
+  if (x->stamped && !seen) return refuse(s, GOS_CHECK_operand, x, "cannot be seen by stamps");
+  return true;
+}
+
 // Devices use aligned loads of whole elements, and the host fills buffers by their dtype.
 static bool check_storage(subject_t *s, const gpuos_operand_t *x) {
   const gpuos_buffer_t *b = &s->check->buffers[x->buffer];
@@ -233,7 +249,7 @@ static bool check_alias(subject_t *s, const gpuos_operand_t *x) {
 }
 
 static bool check_operand(subject_t *s, const gpuos_operand_t *x) {
-  if (!check_rule(s, x) || !check_storage(s, x)) return false;
+  if (!check_rule(s, x) || !check_stamped(s, x) || !check_storage(s, x)) return false;
   if (is_empty(x->extent))
     return is_empty(s->op->extent) || refuse(s, GOS_CHECK_operand, x, "is empty");
   return check_bounds(s, x) && (!x->writes || check_alias(s, x));

@@ -41,12 +41,18 @@ GPUOS_DEVICE void gpuos_touch_piece(gpuos_cta &cta, gpuos_piece &piece) {
   const uint32_t all = 0xffffffffu, bytes = __shfl_sync(all, ld_relaxed_shared(&piece.bytes), 0);
   __threadfence_block();
   const uint64_t from = piece.from;
+  if (bytes == 0) return;
+  if (gpuos_lane0())
+    st_relaxed_shared(&cta.touching, 1); // first, so that nobody says too early that all is held
+  __threadfence_block();
+  __syncwarp();
   for (uint32_t at = 0; at < bytes; at += GPUOS_TOUCH_BYTES) {
     if (__any_sync(all, !ld_relaxed_shared(&cta.stalled) || ld_relaxed_shared(&cta.hold))) break;
     gpuos_touch(from + at, bytes - at);
   }
   __syncwarp();
-  if (gpuos_lane0() && bytes) st_relaxed_shared(&piece.bytes, 0);
+  if (gpuos_lane0()) st_relaxed_shared(&cta.touching, 0);
+  if (gpuos_lane0()) st_relaxed_shared(&piece.bytes, 0);
 }
 
 GPUOS_DEVICE void gpuos_run_ahead(gpuos_cta &cta) {

@@ -9,10 +9,9 @@
 #include "ahead.cuh"
 #include "take.cuh"
 
-// Tiles that do not stream: the scheduler runs ahead of what they wait for, at no time at all, so that
-// one SM would take several while others had none, and run them one after the other. So it keeps one, until
-// what that waits for is over, when every SM has had the time to take one, or the others of its operator are
-// drawn.
+// Tiles that do not stream: the loader is through with them at no time at all, so that one SM would take several
+// while others had none, and run them one after the other. So it keeps one, until that one's turn has come, as what is
+// before it is stored and all is over that it waits for by counters, or the others of its operator are drawn.
 struct gpuos_crowd {
   bool holds;
   uint32_t turn, step, end; // of the tile; before which ticket its operator ends
@@ -60,6 +59,7 @@ enum { GPUOS_CHAIN = 2 };
 // tiles that would be this SM's if all drew in turn.
 enum { GPUOS_BEYOND_BYTES = 256 << 10 };
 template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gpuos_alone &s) {
+  if (s.of.next == s.taken.tile.op) return; // nothing streams after it
   const uint32_t place = gpuos_find_op(cta, s.of.next), end = s.of.first + s.of.count;
   const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
   if (place == GPUOS_NONE || s.of.count == 0 || (uint32_t)ticket < end) return;
@@ -67,7 +67,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gp
   if (!PROGRAM::bulk(next.unit)) return;
   const uint2 weights = PROGRAM::weights(next.unit);
   const uint32_t count = weights.x == weights.y ? 1 : 2, rows = next.op.tile[2];
-  const uint32_t tile = blockIdx.x + s.beyond / count * ld_relaxed_shared(&cta.lent_sms);
+  const uint32_t tile =
+      ld_relaxed_shared(&cta.lent_rank) + s.beyond / count * ld_relaxed_shared(&cta.lent_sms);
   const uint32_t row_bytes = next.op.extent[3] * 2, lo = tile * rows;
   if (lo >= next.op.extent[2] || s.beyond * rows * row_bytes >= GPUOS_BEYOND_BYTES) return;
   const uint64_t from = next.places[s.beyond % count ? weights.y : weights.x].address;

@@ -46,7 +46,16 @@ template <class U> struct gpuos_attention_combine {
       v[0] = __uint_as_float(words.x), v[1] = __uint_as_float(words.z);
       return stamped::there(words, b.stamp);
     }
-    gpuos_load<GPUOS_F32, COUNT>(from + at, v);
+    if constexpr (HEAD_DIM % 2) { // a word at a time
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) {
+        float one[1];
+        gpuos_load<GPUOS_F32, 1>(from + at + i * 4, one);
+        v[i] = one[0];
+      }
+    } else {
+      gpuos_load<GPUOS_F32, COUNT>(from + at, v);
+    }
     return true;
   }
 
@@ -122,9 +131,9 @@ template <class U> struct gpuos_attention_combine {
   }
 
   // Elements of one KV head's result, from `element` on, of the query row and head at `point`; all threads, of
-  // which some have none. False: give it up.
+  // which some have none. `entered`: what it reads has been there before. False: give it up.
   GPUOS_DEVICE bool run_elements(const gpuos_ctx &ctx, const uint32_t (&point)[GPUOS_DIMS],
-                                 uint32_t element) {
+                                 uint32_t element, bool &entered) {
     const uint32_t splits = partial::extent(ctx, 2), query = element / HEAD_DIM;
     const bool mine = query < U::GROUP;
     batch b = {partial::at(ctx, point), partial::stride(ctx, 2) * 4, 0, 0};
@@ -139,11 +148,13 @@ template <class U> struct gpuos_attention_combine {
       b.count = min(splits - first, (uint32_t)BATCH);
       const bool over = load(ctx, b, mine ? query : 0, element % HEAD_DIM, sum);
       if (gpuos_barrier_or(!over)) return false;
+      if (!entered) gpuos_say_entered(ctx);
+      entered = true;
       if (mine) merge(ends(ctx, query), sum, s);
       gpuos_barrier();
       b.from += BATCH * (uint64_t)b.split_bytes;
     }
-    if (U::STAMPED && !gpuos_await_clear(ctx)) return false;
+    if (U::STAMPED && gpuos_barrier_or(!gpuos_await_clear(ctx))) return false;
     if (mine) store(ctx, point, element, s);
     return true;
   }
@@ -151,15 +162,14 @@ template <class U> struct gpuos_attention_combine {
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     const gpuos_box_t &box = ctx.slot->box;
     if (!(U::STAMPED ? gpuos_take_memory(ctx) : gpuos_enter(ctx))) return false;
-    if (U::STAMPED) gpuos_say_entered(ctx);
-    bool over = true;
+    bool over = true, entered = !U::STAMPED;
 #pragma unroll 1
     for (uint32_t vector = 0; over && vector < box.n[1] * box.n[2]; vector++) {
       const uint32_t point[GPUOS_DIMS] = {0, box.lo[1] + vector / box.n[2],
                                           box.lo[2] + vector % box.n[2], 0};
 #pragma unroll 1
       for (uint32_t first = 0; over && first < WIDTH; first += GPUOS_THREADS * RUN)
-        over = run_elements(ctx, point, first + gpuos_thread() * RUN);
+        over = run_elements(ctx, point, first + gpuos_thread() * RUN, entered);
     }
     return over;
   }

@@ -228,7 +228,8 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.ctas = GPUOS_CTAS;
   cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN; // until the watch has looked
-  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = cta.wanted = cta.stalled = 0;
+  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = cta.lent_rank = 0;
+  cta.wanted = cta.stalled = cta.touching = 0;
   for (int who = 0; who < GPUOS_TOUCHES; who++) cta.touch[who].bytes = 0;
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;

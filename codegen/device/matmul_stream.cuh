@@ -4,7 +4,7 @@
 // The tensor cores see W as 16 rows: ROWS rows of W, each cut into SEGS = 8 / ROWS segments of 32 elements, and
 // of those the first and third quarter, and the second and fourth: a lane's 16 bytes of W are a fragment as
 // they are, one mma.m16n8k16, without bank conflicts or packing. X is 8 columns: the same pieces of ROWS / 2
-// rows of X, in as many fragments as X has rows. Of the 16 x 8 products those of equal pieces count; their sum
+// rows of X, in as many fragments as that takes. Of the 16 x 8 products those of equal pieces count; their sum
 // is the result: K in a fragment may run in any order that A and B share. What a warp loads at once is
 // SEGS * 64 bytes of each of ROWS rows; these loads of a row go round the warps.
 //

@@ -237,11 +237,6 @@ GPUOS_DEVICE uint32_t mov_u32(uint32_t value) {
   return same;
 }
 
-GPUOS_DEVICE uint32_t mov_laneid() {
-  uint32_t lane;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return lane;
-}
 GPUOS_DEVICE uint32_t mov_smid() {
   uint32_t smid;
   asm("mov.u32 %0, %%smid;" : "=r"(smid));

@@ -102,16 +102,16 @@ GPUOS_DEVICE bool gpuos_await_empty(gpuos_loader &loader, uint32_t barrier, uint
   gpuos_cta &cta = *loader.cta;
   const bool many_sms = loader.stream.most < loader.stream.count;
   const uint64_t since_ns = mov_globaltimer();
-  bool stalled = false, over = false, stop = false;
+  bool stalled = false, told = false, over = false, stop = false;
   while (!over && !stop) {
     over = mbarrier_try_wait_parity(barrier, parity);
     gpuos_hold_loader(cta);
     stop = !over && ld_relaxed_shared(&cta.stop);
-    if (over || stalled || many_sms || mov_globaltimer() - since_ns < GPUOS_STALL_NS) continue;
+    if (over || told || many_sms || mov_globaltimer() - since_ns < GPUOS_STALL_NS) continue;
+    if (!stalled) st_relaxed_shared(&cta.stalled, 1);
     stalled = true;
-    st_relaxed_shared(&cta.stalled, 1);
-    if (loader.rest.bytes)
-      gpuos_may_touch(cta, GPUOS_TOUCH_LOADER, loader.rest.from, loader.rest.bytes);
+    told = loader.rest.bytes == 0 ||
+           gpuos_may_touch(cta, GPUOS_TOUCH_LOADER, loader.rest.from, loader.rest.bytes);
   }
   if (stalled) st_relaxed_shared(&cta.stalled, 0);
   return !stop;

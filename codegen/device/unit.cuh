@@ -21,7 +21,7 @@ enum {
   // Of the one that weights stream through, at most: stream.cuh.
   GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
   GPUOS_FLOWS = GPUOS_CTAS == 1 ? GPUOS_WARPS : 1,
-  GPUOS_STAMPED = 4,                     // operands that may come stamped: x, k, v, rotation
+  GPUOS_STAMPED = 4, // operands that may come stamped: x or partial, k, v, rotation
   GPUOS_KNOWN = GPUOS_SLOTS > 2 ? 5 : 2, // operators whose records are there
 };
 
@@ -62,7 +62,7 @@ struct __align__(16) gpuos_slot {
   gpuos_tile_t tile;
   gpuos_box_t box;
   uint32_t alike;   // of the same operator as the CTA's tile before, with the same waits
-  uint32_t cleared; // what it waits for is over
+  uint32_t cleared; // what it waits for by counters is over
   uint16_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.
@@ -109,7 +109,7 @@ struct gpuos_flow {
   uint32_t op;            // whose X lies in shared memory, GPUOS_NONE if it may not
   uint64_t x;             // address of the operand that lies in shared memory, 0 for none
   uint64_t x_norm;        // and of what it has been multiplied by
-  uint64_t x_met;         // its wait list: what lies there may change in a step
+  uint64_t x_met;         // its wait list, or its stamp: what lies there may change in a step
   uint64_t x_form;        // how it lies there
   uint32_t x_step, x_eps; // elements from row to row; of the norm
   gpuos_stream_at stream;
@@ -139,11 +139,11 @@ struct gpuos_cta {
   uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
   // What the watch last read of the control block.
   uint32_t command, submitted, parked, lent, wait_limit_us;
-  uint32_t lent_sms; // of all
-  uint32_t usual;    // run on: not paused, stopped or to leave, and lent
-  uint32_t wanted;   // turn that the loader will soon want, or has
-  uint32_t stalled;  // the loader has waited for an empty stage for a while
-  gpuos_piece touch[GPUOS_TOUCHES];
+  uint32_t lent_sms, lent_rank;            // of all; of those before this one
+  uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
+  uint32_t wanted;                         // turn that the loader will soon want, or has
+  uint32_t stalled;                        // the loader has waited for an empty stage for a while
+  uint32_t touching;                       // weights come into the L2 meanwhile
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
   uint32_t gone;                           // the scheduler has left, and nothing comes any more
@@ -151,6 +151,7 @@ struct gpuos_cta {
   uint32_t worker_loads;                   // the workers run a unit that loads by itself
   uint64_t loader_held_ns, worker_held_ns; // since when
   uint64_t held_total_ns;                  // in all pauses so far
+  gpuos_piece touch[GPUOS_TOUCHES];
   uint32_t units_run;
   gpuos_moment unit_start; // of the unit that runs, if worker 0 ends it
   // Of the ring: its stages are filled, and used up; of the slots likewise.

@@ -83,7 +83,6 @@ GPUOS_DEVICE uint64_t mov_globaltimer() {
   return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) / EMULATED_SLOWNESS;
 }
 GPUOS_DEVICE uint32_t mov_u32(uint32_t value) { return value; }
-GPUOS_DEVICE uint32_t mov_laneid() { return threadIdx.x % 32; }
 GPUOS_DEVICE uint32_t mov_smid() { return blockIdx.x; }
 
 template <int ID> GPUOS_DEVICE void barrier_sync(uint32_t threads) {

@@ -456,6 +456,15 @@ static void judge_operands(oracle_t *o) {
   }
 }
 
+// Only some operands can be seen by stamps.
+static void judge_stamps(oracle_t *o, uint32_t op, const gpuos_operand_t *x) {
+  bool x_of_matmul = OP(op).kind == GPUOS_MATMUL && x->as == GPUOS_AS_X;
+  bool own = x->as == GPUOS_AS_X || x->as == GPUOS_AS_K || x->as == GPUOS_AS_V ||
+             x->as == GPUOS_AS_ROTATION;
+  bool splits = OP(op).kind == GPUOS_ATTENTION_COMBINE && x->as == GPUOS_AS_PARTIAL;
+  MUST(!x->stamped || x_of_matmul || splits || (own && OP(op).kind == GPUOS_ATTENTION));
+}
+
 static void judge_ops(oracle_t *o) {
   judge_operands(o);
   MUST(o->t->budget_ns > 0);
@@ -471,6 +480,7 @@ static void judge_ops(oracle_t *o) {
     tiles += cells;
     judge_kind(o, i);
     judge_code(o, i);
+    for (uint32_t k = 0; k < p->operand_count; k++) judge_stamps(o, i, &OPERAND(i, k));
     for (uint32_t k = 0; k < p->operand_count; k++) judge_view(o, i, &OPERAND(i, k));
   }
   MUST(tiles == o->t->tiles.count);

@@ -57,6 +57,7 @@ static gpuos_operand_t *operand(gos_tables_t *t, uint32_t op, gpuos_as_t as) {
   DEFECT(GEMM, record, stamped_result, operand(t, 0, GPUOS_AS_OUT)->stamped = 1)                   \
   DEFECT(GEMM, record, tile_index, t->tiles.at[0].index = 6)                                       \
   DEFECT(GEMM, record, signal, t->tiles.at[0].signal = 2)                                          \
+  DEFECT(GEMM, operand, stamped_weight, operand(t, 0, GPUOS_AS_W0)->stamped = 1)                   \
   DEFECT(GEMM, operand, no_weight, operand(t, 0, GPUOS_AS_W0)->as = GPUOS_AS_EXTRA)                \
   DEFECT(GEMM, operand, reads_out, operand(t, 0, GPUOS_AS_OUT)->writes = 0)                        \
   DEFECT(GEMM, operand, dtype, operand(t, 0, GPUOS_AS_X)->dtype = GPUOS_I32)                       \
