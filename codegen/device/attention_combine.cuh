@@ -16,7 +16,7 @@ template <class U> struct gpuos_attention_combine {
     HEAD_DIM = U::HEAD_DIM,
     WIDTH = U::GROUP * HEAD_DIM, // of a KV head's result
     PITCH = HEAD_DIM + 2,        // weighted sums, maximum, sum of exponentials
-    RUN = HEAD_DIM % 2 ? 1 : 2,  // elements of a thread
+    RUN = 2,                     // elements of a thread
     // Splits that are on their way at once: few, so that the last one to come has few others to come with.
     BATCH = 4,
     ENDS = U::GROUP * BATCH, // maxima and sums of them, in shared memory
@@ -24,7 +24,7 @@ template <class U> struct gpuos_attention_combine {
     SMEM_BYTES = ENDS * 8,
     ENTERS = 1,
   };
-  static_assert(!U::STAMPED || (int)RUN == 2, "two words at once");
+  static_assert(HEAD_DIM % 2 == 0, "two words at once");
 
   // Splits first.. of one KV head's, of which `count` are looked at.
   struct batch {
@@ -37,25 +37,15 @@ template <class U> struct gpuos_attention_combine {
 
   // ---- load -------------------------------------------------------------------------------------
 
-  // Floats that lie next to each other, `at` bytes into the first split; false: they are not there yet.
-  template <int COUNT>
-  GPUOS_DEVICE bool look(const batch &b, uint32_t split, uint32_t at, float (&v)[COUNT]) {
+  // Two floats, `at` bytes into the split; false: they are not there yet.
+  GPUOS_DEVICE bool look(const batch &b, uint32_t split, uint32_t at, float (&v)[2]) {
     const uint64_t from = b.from + split * b.split_bytes;
-    if constexpr (U::STAMPED && COUNT == 2) {
+    if constexpr (U::STAMPED) {
       const uint4 words = stamped::load(from + at * 2);
       v[0] = __uint_as_float(words.x), v[1] = __uint_as_float(words.z);
       return stamped::there(words, b.stamp);
     }
-    if constexpr (HEAD_DIM % 2) { // a word at a time
-#pragma unroll
-      for (int i = 0; i < COUNT; i++) {
-        float one[1];
-        gpuos_load<GPUOS_F32, 1>(from + at + i * 4, one);
-        v[i] = one[0];
-      }
-    } else {
-      gpuos_load<GPUOS_F32, COUNT>(from + at, v);
-    }
+    gpuos_load<GPUOS_F32, 2>(from + at, v);
     return true;
   }
 
