@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cli_trace.h"
 
-enum option { OUT, SMS, STEPS, UNITS, POSITION, HELP, OPTION_COUNT };
+enum option { OUT, OPS, SMS, STEPS, UNITS, POSITION, HELP, OPTION_COUNT };
 
 static const gos_option_t option_list[OPTION_COUNT] = {
     [OUT] = {"-o", "F.json", "where to"},
+    [OPS] = {"--ops", NULL, "print what each operator of the last step took"},
     [SMS] = {"--sms", "N", "SMs to use; default all"},
     [STEPS] = {"--steps", "N", "steps to run; default 3"},
     [UNITS] = {"--units", "N", "the last units of each SM that are kept; default 16384"},
@@ -22,7 +24,7 @@ static const gos_option_t option_list[OPTION_COUNT] = {
 typedef struct trace {
   const char *path, *out;
   uint64_t sms, steps, units, position;
-  bool help;
+  bool ops, help;
 } trace_t;
 
 // ---- options ------------------------------------------------------------------------------------
@@ -30,6 +32,7 @@ typedef struct trace {
 static bool parse_option(trace_t *trace, enum option option, const char *value) {
   switch (option) {
   case OUT: trace->out = value; return true;
+  case OPS: return trace->ops = true;
   case SMS: return gos_parse_count("--sms", value, GPUOS_MAX_SMS, &trace->sms);
   case STEPS: return gos_parse_count("--steps", value, INT32_MAX, &trace->steps);
   case UNITS: return gos_parse_count("--units", value, GOS_MAX_TRACE_UNITS, &trace->units);
@@ -66,15 +69,7 @@ static bool parse(trace_t *trace, int argc, char **argv) {
 
 // ---- records ------------------------------------------------------------------------------------
 
-// Of all SMs, one after the other.
-typedef struct records {
-  gpuos_unit_record_t *at;
-  uint32_t *counts; // by SM
-  uint32_t capacity, sm_count;
-  uint64_t start_ns; // the earliest
-} records_t;
-
-static bool read_sm(gos_session_t *session, records_t *records, uint32_t sm) {
+static bool read_sm(gos_session_t *session, gos_records_t *records, uint32_t sm) {
   gpuos_unit_record_t *at = records->at + (size_t)sm * records->capacity;
   gpuos_status_t status =
       gpuos_program_trace(session->program, sm, at, records->capacity, &records->counts[sm]);
@@ -84,7 +79,7 @@ static bool read_sm(gos_session_t *session, records_t *records, uint32_t sm) {
   return true;
 }
 
-static bool read_all(gos_session_t *session, records_t *records) {
+static bool read_all(gos_session_t *session, gos_records_t *records) {
   records->sm_count = session->program->sm_count;
   records->capacity = session->device->options.trace_units;
   records->start_ns = UINT64_MAX;
@@ -126,7 +121,7 @@ static void write_unit(FILE *out, const gpuos_table_t *table, uint32_t sm, uint6
           unit->paused_ns * 1e-3);
 }
 
-static bool write_tracks(gos_session_t *session, FILE *out, const records_t *records) {
+static bool write_tracks(gos_session_t *session, FILE *out, const gos_records_t *records) {
   for (uint32_t sm = 0; sm < records->sm_count; sm++) {
     gpuos_sm_info_t info;
     gpuos_status_t status = gpuos_program_sm(session->program, sm, &info);
@@ -136,7 +131,7 @@ static bool write_tracks(gos_session_t *session, FILE *out, const records_t *rec
   return true;
 }
 
-static uint64_t write_units(const gos_session_t *session, FILE *out, const records_t *records) {
+static uint64_t write_units(const gos_session_t *session, FILE *out, const gos_records_t *records) {
   uint64_t units = 0;
   for (uint32_t sm = 0; sm < records->sm_count; sm++) {
     const gpuos_unit_record_t *at = records->at + (size_t)sm * records->capacity;
@@ -146,7 +141,7 @@ static uint64_t write_units(const gos_session_t *session, FILE *out, const recor
   return units;
 }
 
-static bool write_json(gos_session_t *session, const char *path, const records_t *records) {
+static bool write_json(gos_session_t *session, const char *path, const gos_records_t *records) {
   FILE *out = fopen(path, "w");
   if (out == NULL) {
     gos_say("error: '%s': %s", path, strerror(errno));
@@ -173,14 +168,27 @@ static bool run_steps(const trace_t *trace, gos_session_t *session) {
   return status == GPUOS_OK || gos_session_failed(session, "step", status);
 }
 
-static bool trace_session(const trace_t *trace, gos_session_t *session, records_t *records) {
+static bool print_ops(const gos_session_t *session, const gos_records_t *records) {
+  const gpuos_table_t *table = session->program->table;
+  uint32_t count;
+  gos_traced_op_t *ops = gos_trace_ops(records, table->ops.count, &count);
+  if (ops == NULL) {
+    gos_say("error: no memory for the units of %u SMs", records->sm_count);
+    return false;
+  }
+  gos_print_traced_ops(table, ops, count);
+  free(ops);
+  return true;
+}
+
+static bool trace_session(const trace_t *trace, gos_session_t *session, gos_records_t *records) {
   const gos_open_t open = {
       .path = trace->path,
       .device = GPUOS_DEVICE_CUDA,
       .options = {.sm_count = (uint32_t)trace->sms, .trace_units = (uint32_t)trace->units}};
   return gos_session_open(session, &open) && gos_fill_random(session, (uint32_t)trace->position) &&
          run_steps(trace, session) && read_all(session, records) &&
-         write_json(session, trace->out, records);
+         write_json(session, trace->out, records) && (!trace->ops || print_ops(session, records));
 }
 
 int gos_cli_trace(int argc, char **argv) {
@@ -192,7 +200,7 @@ int gos_cli_trace(int argc, char **argv) {
     return GOS_EXIT_OK;
   }
   gos_session_t session = {.timeout_ns = UINT64_C(60000000000)};
-  records_t records = {0};
+  gos_records_t records = {0};
   bool ok = trace_session(&trace, &session, &records);
   gos_session_close(&session);
   free(records.at);
