@@ -14,8 +14,8 @@
 // Bytes that are loaded at once.
 enum { GPUOS_TOUCH_BYTES = 32 * 1024, GPUOS_TOUCH_STEP = 256 };
 
-// By its thread of the two that say what is to be touched. False: the last is not done yet.
-GPUOS_DEVICE bool gpuos_may_touch(gpuos_cta &cta, gpuos_touch_t who, uint64_t from,
+// By each of the two threads that say what is to be touched. False: its last piece is not done yet.
+GPUOS_DEVICE bool gpuos_ask_touch(gpuos_cta &cta, gpuos_touch_t who, uint64_t from,
                                   uint32_t bytes) {
   gpuos_piece &piece = cta.touch[who];
   if (ld_relaxed_shared(&piece.bytes)) return false;
@@ -39,9 +39,9 @@ GPUOS_DEVICE void gpuos_touch(uint64_t from, uint32_t bytes) {
 // All lanes.
 GPUOS_DEVICE void gpuos_touch_piece(gpuos_cta &cta, gpuos_piece &piece) {
   const uint32_t all = 0xffffffffu, bytes = __shfl_sync(all, ld_relaxed_shared(&piece.bytes), 0);
+  if (bytes == 0) return;
   __threadfence_block();
   const uint64_t from = piece.from;
-  if (bytes == 0) return;
   if (gpuos_lane0())
     st_relaxed_shared(&cta.touching, 1); // first, so that nobody says too early that all is held
   __threadfence_block();

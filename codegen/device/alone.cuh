@@ -73,7 +73,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gp
   if (lo >= next.op.extent[2] || s.beyond * rows * row_bytes >= GPUOS_BEYOND_BYTES) return;
   const uint64_t from = next.places[s.beyond % count ? weights.y : weights.x].address;
   const uint32_t bytes = min(rows, next.op.extent[2] - lo) * row_bytes;
-  if (gpuos_may_touch(cta, GPUOS_TOUCH_SCHEDULER, from + (uint64_t)lo * row_bytes, bytes))
+  if (gpuos_ask_touch(cta, GPUOS_TOUCH_SCHEDULER, from + (uint64_t)lo * row_bytes, bytes))
     s.beyond++;
 }
 

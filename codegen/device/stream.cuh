@@ -63,18 +63,22 @@ GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
   return true;
 }
 
+// So few that all of the ring may be under way.
+GPUOS_DEVICE bool gpuos_few_sms(const gpuos_loader &loader) {
+  return loader.stream.most == loader.stream.count;
+}
+
 // Which turn the scheduler may draw a ticket for. Its way to the L2 and back takes about as long as two stages of
 // an SM of 132, of fewer SMs several, so these have it drawn earlier.
 enum { GPUOS_WANT_STAGES = 2 };
 GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
-  const bool few_sms = loader.stream.most == loader.stream.count;
-  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + few_sms);
+  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + gpuos_few_sms(loader));
 }
 GPUOS_DEVICE void gpuos_begin_loading(gpuos_loader &loader) {
   gpuos_cta &cta = *loader.cta;
   loader.slot = &cta.slots[loader.turn % GPUOS_SLOTS];
   loader.stream.most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), loader.stream.count);
-  if (loader.stream.most == loader.stream.count) gpuos_want_after(loader);
+  if (gpuos_few_sms(loader)) gpuos_want_after(loader);
 }
 
 // It has been loaded, or needs not be.
@@ -100,18 +104,18 @@ GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
 enum { GPUOS_STALL_NS = 1000 };
 GPUOS_DEVICE bool gpuos_await_empty(gpuos_loader &loader, uint32_t barrier, uint32_t parity) {
   gpuos_cta &cta = *loader.cta;
-  const bool many_sms = loader.stream.most < loader.stream.count;
+  const bool few_sms = gpuos_few_sms(loader);
   const uint64_t since_ns = mov_globaltimer();
   bool stalled = false, told = false, over = false, stop = false;
   while (!over && !stop) {
     over = mbarrier_try_wait_parity(barrier, parity);
     gpuos_hold_loader(cta);
     stop = !over && ld_relaxed_shared(&cta.stop);
-    if (over || told || many_sms || mov_globaltimer() - since_ns < GPUOS_STALL_NS) continue;
+    if (over || told || !few_sms || mov_globaltimer() - since_ns < GPUOS_STALL_NS) continue;
     if (!stalled) st_relaxed_shared(&cta.stalled, 1);
     stalled = true;
     told = loader.rest.bytes == 0 ||
-           gpuos_may_touch(cta, GPUOS_TOUCH_LOADER, loader.rest.from, loader.rest.bytes);
+           gpuos_ask_touch(cta, GPUOS_TOUCH_LOADER, loader.rest.from, loader.rest.bytes);
   }
   if (stalled) st_relaxed_shared(&cta.stalled, 0);
   return !stop;
