@@ -13,7 +13,7 @@
 
 #include <cuda_runtime.h>
 
-#define DEVICE static __device__ __forceinline__
+#include "bulk.cuh"
 
 enum { SMS = 132, STAGE = 32768, STAGES = 6, THREADS = 128, REPEATS = 16, WAIT_NS = 40000 };
 
@@ -33,28 +33,6 @@ static const char *const names[WAYS] = {
     "words, 256 of 256", "words, 128 of 128", "words, 256 of 512",         "bulk copies of all",
 };
 
-DEVICE uint32_t shared(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
-DEVICE void init(uint32_t barrier) {
-  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
-}
-DEVICE void expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-DEVICE void wait(uint32_t barrier, uint32_t parity) {
-  for (uint32_t over = 0; !over;)
-    asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; "
-                 "selp.u32 %0, 1, 0, p;}"
-                 : "=r"(over)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-}
-DEVICE void copy(uint32_t to, const uint8_t *from, uint32_t barrier, uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-               "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-               "l"(from), "r"((uint32_t)STAGE), "r"(barrier), "l"(policy)
-               : "memory");
-}
 DEVICE uint64_t now_ns() {
   uint64_t t;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
@@ -93,7 +71,7 @@ DEVICE void stream(ring &r, const uint8_t *from, uint32_t chunks, uint32_t as, u
       if (c < all) expect(full, c < end ? STAGE : 0);
       if (c < end)
         copy(shared(r.stages) + c % STAGES * STAGE,
-             from + ((size_t)(c - r.count) * SMS + as) * STAGE, full, policy);
+             from + ((size_t)(c - r.count) * SMS + as) * STAGE, STAGE, full, policy);
     }
     r.count = all;
   }
@@ -148,7 +126,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
-  for (int i = 0; threadIdx.x == 0 && i < STAGES; i++) init(shared(&full[i]));
+  for (int i = 0; threadIdx.x == 0 && i < STAGES; i++) init(shared(&full[i]), 1);
   __syncthreads();
   for (int repeat = 0; repeat < REPEATS; repeat++) {
     stream(r, other, 64, sm, first); // 277 MB
