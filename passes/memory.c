@@ -1,5 +1,5 @@
 // memory: gives every intermediate a place in the workspace; places are used again once their
-// tensor is dead.
+// tensor is dead, and has been for a while where weights stream.
 // needs:    tile (it makes intermediates too)
 // provides: value offsets, operand offsets from the start of their buffer, plan.workspace_bytes
 // keeps:    graphs apart: they run at the same time. Order within a graph is kept by schedule's
