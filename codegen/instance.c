@@ -376,6 +376,7 @@ static void add_attention_ring(gos_text_t *text, const gos_op_t *op) {
 static void add_attention_combine(gos_text_t *text, const gos_op_t *op) {
   add_operand(text, op, GPUOS_AS_PARTIAL, "partial");
   add_operand(text, op, GPUOS_AS_OUT, "out");
+  add_operand(text, op, GPUOS_AS_POS, "pos");
   add_constants(text, "HEAD_DIM = %u, GROUP = %u", op->op.params[2], op->op.params[3]);
   add_constants(text, "STAMPED = %d, OUT_STAMPED = %d", op->from[0] != GPUOS_NONE, op->stamps);
 }

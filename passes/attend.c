@@ -1,6 +1,6 @@
 // attend: lets attention begin as soon as this step's q, k and v are there. Their rotation and the cache
 // leave the way to it: attention rotates q and k itself, by a table that all layers share, and takes the
-// key and value of a row's own position from k and v; kv_append follows when it may.
+// key and value of a row's own position from k and v; kv_append comes after what needs attention.
 // needs:    fuse
 // provides: attention with `own` and, where rope made its q and k, `rotation`; kv_append after it
 // keeps:    every rounding but that of the rotated q, which nobody stores. Only where a row is its own
@@ -24,15 +24,32 @@ static bool same_in(MlirOperation a, MlirOperation b, const char *param) {
   return mlirValueEqual(gos_op_in(a, param), gos_op_in(b, param));
 }
 
-// What is appended is not looked at before `attention`.
-static bool only_later_uses(MlirOperation append, MlirOperation attention) {
-  MlirValue cache = mlirOperationGetResult(append, 0);
-  for (MlirOpOperand use = mlirValueGetFirstUse(cache); !mlirOpOperandIsNull(use);
+// The first user of `value` but `but`; null if there is none.
+static MlirOperation first_user(MlirValue value, MlirOperation but) {
+  MlirOperation first = {NULL};
+  for (MlirOpOperand use = mlirValueGetFirstUse(value); !mlirOpOperandIsNull(use);
        use = mlirOpOperandGetNextUse(use)) {
     MlirOperation user = mlirOpOperandGetOwner(use);
-    if (mlirOperationIsBeforeInBlock(user, attention)) return false;
+    if (mlirOperationEqual(user, but)) continue;
+    if (mlirOperationIsNull(first) || mlirOperationIsBeforeInBlock(user, first)) first = user;
   }
-  return true;
+  return first;
+}
+
+// What is appended is not looked at before `attention`.
+static bool only_later_uses(MlirOperation append, MlirOperation attention) {
+  MlirOperation user = first_user(mlirOperationGetResult(append, 0), attention);
+  return mlirOperationIsNull(user) || !mlirOperationIsBeforeInBlock(user, attention);
+}
+
+// Where kv_append goes: few SMs run it, and for microseconds, so the next matmul's tiles begin before it, and
+// those after that, which are many, share its SMs' work out. `before`: who looks at the cache, or null.
+static MlirOperation place_append(MlirOperation attention, MlirOperation before) {
+  MlirOperation user = first_user(mlirOperationGetResult(attention, 0), (MlirOperation){NULL});
+  MlirOperation place = mlirOperationGetNextInBlock(attention);
+  if (!mlirOperationIsNull(user) && gos_op_get_spec(user)) place = mlirOperationGetNextInBlock(user);
+  if (mlirOperationIsNull(before) || !mlirOperationIsBeforeInBlock(before, place)) return place;
+  return before;
 }
 
 // The kv_append whose cache `attention` reads and whose k and v are its own; null if it has to wait.
@@ -125,8 +142,10 @@ static void advance_attention(gos_ir_t *ir, MlirOperation first, MlirOperation a
   if (rotates) gos_build_in(&attend, "q", 0, gos_op_in(ropes.q, "x"));
   rotate_within(ir, &attend, &ropes, table);
   rotate_within(ir, &later, &ropes, table);
+  MlirOperation user = first_user(mlirOperationGetResult(append, 0), attention);
+  MlirOperation place = place_append(attention, user);
   MlirValue out = mlirOperationGetResult(gos_build_before(ir, &attend, attention), 0);
-  MlirValue cache = mlirOperationGetResult(gos_build_before(ir, &later, attention), 0);
+  MlirValue cache = mlirOperationGetResult(gos_build_before(ir, &later, place), 0);
   gos_op_replace(attention, &out);
   gos_op_replace(append, &cache);
   if (rotates) erase(ropes.q);

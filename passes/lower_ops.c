@@ -360,7 +360,7 @@ static bool lower_attention(gos_lower_t *at, MlirOperation from) {
   op->op.params[1] = (uint32_t)shape.dim[4];
   op->op.params[6] = pairing_of(at, from);
   op->op.params[4] = (uint32_t)(gos_shape_of(gos_op_in(from, "pages")).dim[1] * shape.dim[4]);
-  op->op.params[5] = 1;
+  op->op.params[5] = op->op.params[7] = 1;
   return true;
 }
 

@@ -25,6 +25,8 @@ enum {
   STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 
+static const double HELD = 0.995; // of the read ceiling counts as all of it
+
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
@@ -162,20 +164,33 @@ static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
     op->op.tile[1] = (op->op.tile[1] + 1) / 2;
 }
 
-// Positions of one split: few enough for the budget and for a tile on every SM, whole pages, at
-// least MIN_SPLIT.
-static uint32_t choose_split(const gos_plan_t *plan, gos_op_t *op) {
-  uint32_t context = op->op.params[4], page = op->op.params[1];
+// The fewest SMs that read as fast as the chip can.
+static uint32_t few_sms(const gos_target_t *target) {
+  uint32_t sms = 1;
+  double most = gos_curve_at(&target->read_tbps, target->sm_count);
+  while (sms < target->sm_count && gos_curve_at(&target->read_tbps, sms) < HELD * most) sms++;
+  return sms;
+}
+
+// Splits that share the keys out. Who merges them waits for all, and on few SMs one tile comes after another:
+// so no more than read at full speed.
+static uint32_t choose_shares(const gos_plan_t *plan, const gos_op_t *op) {
+  uint32_t few = few_sms(plan->target);
   uint64_t tiles = gos_op_tiles(&op->op);
-  uint32_t wanted = tiles ? (uint32_t)((plan->target->sm_count + tiles - 1) / tiles) : 1;
-  uint32_t split = round_up((context + wanted - 1) / wanted, page);
+  return tiles ? (uint32_t)((few + tiles - 1) / tiles) : 1;
+}
+
+// Positions of one split, at most: as many as the budget allows, whole pages; of a short context at least
+// MIN_SPLIT.
+static uint32_t choose_split(const gos_plan_t *plan, gos_op_t *op) {
+  uint32_t context = op->op.params[4], page = op->op.params[1], shares = choose_shares(plan, op);
+  uint32_t split = round_up((context + shares - 1) / shares, page);
   if (split < MIN_SPLIT) split = min_u32(round_up(MIN_SPLIT, page), context);
-  for (;;) {
+  for (;; split -= page) {
     op->op.params[4] = split;
     uint32_t bound = measure(plan, op);
     op->op.params[4] = context;
     if (bound <= plan->budget_ns || split <= page) return split;
-    split = round_up((split + 1) / 2, page);
   }
 }
 
@@ -186,6 +201,7 @@ static void add_operand(gos_op_t *op, const gpuos_operand_t *x) {
 // OUT of `op` becomes PARTIAL, and `combine` makes OUT from it.
 static void split_attention(gos_plan_t *plan, gos_op_t *op, uint32_t split, gos_op_t *combine) {
   uint32_t context = op->op.params[4], splits = (context + split - 1) / split;
+  uint32_t shares = min_u32(splits, choose_shares(plan, op));
   uint32_t width = op->op.params[3] * (op->op.params[2] + 2);
   gpuos_operand_t out = op->operands[0], partial = out;
   uint32_t extent[GPUOS_DIMS] = {op->op.extent[1], op->op.extent[2], splits, width};
@@ -207,14 +223,15 @@ static void split_attention(gos_plan_t *plan, gos_op_t *op, uint32_t split, gos_
       .name = gos_format(plan->ir->arena, "%s.combine", op->name), .at = op->at, .op = op->op};
   combine->op.kind = GPUOS_ATTENTION_COMBINE;
   combine->op.operand_count = 0;
-  for (int p = 0; p < GPUOS_PARAMS; p++)
-    combine->op.params[p] = p == 2 || p == 3 ? op->op.params[p] : 0;
-  add_operand(combine, &out);
   op->operands[0] = partial;
   op->op.extent[3] = splits;
-  op->op.params[4] = split;
+  op->op.params[4] = split, op->op.params[7] = shares;
+  for (int p = 0; p < GPUOS_PARAMS; p++)
+    combine->op.params[p] = p == 2 || p == 3 || p == 4 || p == 7 ? op->op.params[p] : 0;
+  add_operand(combine, &out);
   partial.writes = 0, partial.follows[2] = GPUOS_ALL;
   add_operand(combine, &partial);
+  add_operand(combine, gos_op_find(op, GPUOS_AS_POS));
 }
 
 // ---- the pass -----------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ static const rule_t rules[] = {
 
     RULE(ATTENTION_COMBINE, OUT, 1, 1, 1, FLOAT, ONE, FOLLOW_1, FOLLOW_2, GROUP),
     RULE(ATTENTION_COMBINE, PARTIAL, 1, 1, 0, ONLY_F32, FOLLOW_1, FOLLOW_2, SPLITS, PARTIAL),
+    RULE(ATTENTION_COMBINE, POS, 0, 1, 0, INT, ONE, ONE, ONE, FOLLOW_1),
 
     RULE(ARGMAX, OUT, 1, 1, 1, INT, ONE, FOLLOW_0, FOLLOW_1, FOLLOW_2),
     RULE(ARGMAX, X, 1, 1, 0, FLOAT, FOLLOW_0, FOLLOW_1, FOLLOW_2, ROW),
@@ -318,6 +319,8 @@ static bool check_paged(const subject_t *s) {
   uint32_t page_size = op->params[1], split_len = op->params[4];
   if (page_size == 0 || split_len == 0)
     return reject(s, GOS_CHECK_record, "page_size or split_len is 0");
+  if (op->params[7] == 0 || op->params[7] > op->extent[3])
+    return reject(s, GOS_CHECK_record, "shares is 0, or more than there are splits");
   if (!s->one[GPUOS_AS_POS] || !s->one[GPUOS_AS_PAGES])
     return reject(s, GOS_CHECK_operand, "CACHE needs POS and PAGES");
   bool own = s->one[GPUOS_AS_K] != NULL;
@@ -333,8 +336,8 @@ static bool check_paged(const subject_t *s) {
 
 static bool check_contiguous(const subject_t *s) {
   const gpuos_op_t *op = s->op;
-  if (op->params[1] != 0 || op->params[4] != 0)
-    return reject(s, GOS_CHECK_record, "page_size or split_len without a CACHE");
+  if (op->params[1] != 0 || op->params[4] != 0 || op->params[7] != 0)
+    return reject(s, GOS_CHECK_record, "page_size, split_len or shares without a CACHE");
   if (!s->one[GPUOS_AS_K] || !s->one[GPUOS_AS_V] || s->one[GPUOS_AS_POS] || s->one[GPUOS_AS_SEQ] ||
       s->one[GPUOS_AS_PAGES] || s->one[GPUOS_AS_ROTATION])
     return reject(s, GOS_CHECK_operand, "needs CACHE, POS and PAGES, or else K and V alone");
@@ -357,8 +360,11 @@ static bool check_attention(const subject_t *s) {
 }
 
 static bool check_combine(const subject_t *s) {
-  if (s->op->params[2] != 0 && s->op->params[3] != 0) return true;
-  return reject(s, GOS_CHECK_record, "head_dim or group is 0");
+  if (s->op->params[2] == 0 || s->op->params[3] == 0)
+    return reject(s, GOS_CHECK_record, "head_dim or group is 0");
+  if (s->one[GPUOS_AS_POS] != NULL && (s->op->params[4] == 0 || s->op->params[7] == 0))
+    return reject(s, GOS_CHECK_record, "split_len or shares is 0");
+  return true;
 }
 
 static bool check_params(const subject_t *s) {

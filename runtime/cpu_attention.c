@@ -13,7 +13,7 @@ typedef struct attention {
   gos_view_t q, k, v, out, partial;
   gos_cache_t cache;
   float scale;
-  uint32_t head_dim, group, split_len;
+  uint32_t head_dim, group, split_len, shares;
   bool causal;
   float *queries; // [group][head_dim]
   float *vectors; // [KEYS][head_dim]
@@ -30,7 +30,7 @@ size_t gos_attention_scratch_floats(const gpuos_op_t *op) {
 static attention_t make_attention(gos_unit_t *unit) {
   const uint32_t *params = unit->op->params;
   attention_t a = {.unit = unit, .scale = gos_param_f32(unit->op, 0), .head_dim = params[2]};
-  a.group = params[3], a.split_len = params[4], a.causal = params[5] != 0;
+  a.group = params[3], a.split_len = params[4], a.shares = params[7], a.causal = params[5] != 0;
   a.q = gos_view(unit, GPUOS_AS_X);
   a.k = gos_view(unit, GPUOS_AS_K);
   a.v = gos_view(unit, GPUOS_AS_V);
@@ -191,7 +191,7 @@ static bool cached_range(const attention_t *a, uint32_t row, uint32_t split, ran
   out->from = out->to = 0;
   if (absent) return true;
   uint64_t keys = (uint64_t)out->slot.position + 1;
-  uint32_t length = gpuos_split_keys((uint32_t)keys, a->unit->op->extent[3], a->split_len);
+  uint32_t length = gpuos_split_keys((uint32_t)keys, a->shares, a->split_len);
   uint64_t from = (uint64_t)split * length, end = from + length;
   if (from >= keys) return true;
   out->from = (uint32_t)from;
@@ -233,13 +233,22 @@ static void merge(float *sum, const float *part, uint32_t head_dim) {
   sum[head_dim + 1] = sum[head_dim + 1] * scale_a + part[head_dim + 1] * scale_b;
 }
 
+static uint32_t used_splits(const gpuos_op_t *op, const gos_view_t *pos, uint32_t row,
+                            uint32_t splits) {
+  if (pos->x == NULL) return splits;
+  int32_t position = gos_index(pos, (uint64_t)row * pos->x->stride[3]);
+  return gpuos_used_splits(position, splits, op->params[7], op->params[4]);
+}
+
 bool gos_unit_attention_combine(gos_unit_t *unit) {
   gos_view_t partial = gos_view(unit, GPUOS_AS_PARTIAL), out = gos_view(unit, GPUOS_AS_OUT);
   uint32_t head_dim = unit->op->params[2], group = unit->op->params[3];
-  uint32_t pitch = head_dim + 2, splits = partial.x->extent[2], at[GPUOS_DIMS];
+  gos_view_t pos = gos_view(unit, GPUOS_AS_POS);
+  uint32_t pitch = head_dim + 2, at[GPUOS_DIMS];
   float *sums = unit->scratch, *part = sums + (size_t)group * pitch;
   memcpy(at, unit->box.lo, sizeof at);
   do {
+    uint32_t splits = used_splits(unit->op, &pos, at[1], partial.x->extent[2]);
     for (uint32_t s = 0; s < splits; s++) {
       float *into = s == 0 ? sums : part;
       uint64_t skip = (uint64_t)s * partial.x->stride[2] * partial.bytes;

@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 6,
+  GPUOS_ABI_VERSION = 7,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -126,11 +126,13 @@ typedef enum gpuos_kind {
   // own row (counted from the end when there are more keys than queries). With more than one split
   // the result is PARTIAL instead of OUT.
   // params: 0 = f32 scale; 1 = u32 page_size (0 without CACHE); 2 = u32 head_dim; 3 = u32 group; 4
-  // = u32 split_len, the most keys of a split (0 without CACHE); 5 = u32 causal; 6 = u32 pairing, as of ROPE.
+  // = u32 split_len, the most keys of a split (0 without CACHE); 5 = u32 causal; 6 = u32 pairing, as of ROPE;
+  // 7 = u32 shares: that many splits share the keys out, as long as they can hold them (0 without CACHE).
   GPUOS_ATTENTION,
   // [1, row, kv head, 1] merges PARTIAL [row, kv head, split, group * (head_dim + 2)] f32 in split
   // order. For each query of the group: head_dim weighted sums, their running maximum, the sum of
-  // exponentials; an empty split has maximum minus infinity and sum 0. params: 2, 3 as above.
+  // exponentials; an empty split has maximum minus infinity and sum 0. With POS: of the first
+  // gpuos_used_splits(POS[row]) alone, and nobody need write the others. params: 2, 3 as above; 4 and 7 with POS.
   GPUOS_ATTENTION_COMBINE,
   // [d0, d1, row, 1] OUT [1, d0, d1, row] i32 = index of the largest X[..,row,:], the lowest one of
   // equals, NaN never.
@@ -369,9 +371,16 @@ GPUOS_INLINE gpuos_box_t gpuos_operand_box(const gpuos_operand_t *x, const gpuos
 }
 
 // Positions of each split of ATTENTION: the keys there are, shared out evenly in sixteens.
-GPUOS_INLINE uint32_t gpuos_split_keys(uint32_t keys, uint32_t splits, uint32_t split_len) {
-  uint32_t even = keys == 0 ? 0 : (keys - 1) / splits + 1, rounded = (even + 15) / 16 * 16;
+GPUOS_INLINE uint32_t gpuos_split_keys(uint32_t keys, uint32_t shares, uint32_t split_len) {
+  uint32_t even = keys == 0 ? 0 : (keys - 1) / shares + 1, rounded = (even + 15) / 16 * 16;
   return rounded < split_len ? rounded : split_len;
+}
+// How many of `splits` have keys of a row at `position`; the first one counts in any case.
+GPUOS_INLINE uint32_t gpuos_used_splits(int32_t position, uint32_t splits, uint32_t shares,
+                                        uint32_t split_len) {
+  if (position < 0) return 1;
+  uint32_t used = (uint32_t)position / gpuos_split_keys((uint32_t)position + 1, shares, split_len);
+  return used < splits ? used + 1 : splits;
 }
 
 // ---- the control block: the host and the SMs, while steps run ----------------------------------

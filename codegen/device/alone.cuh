@@ -52,6 +52,14 @@ GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t tur
   return crowd.holds;
 }
 
+// The next tiles are of an operator that does not stream, and this SM has none of it: it loses no time over it later, and
+// others nothing.
+GPUOS_DEVICE bool gpuos_may_join(const gpuos_cta &cta, const gpuos_alone &s) {
+  if (s.crowd.holds || s.of.count == 0 || s.of.first + s.of.count != s.of.crowd) return false;
+  const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
+  return (uint32_t)(ticket >> 32) == s.step && (uint32_t)ticket - s.of.crowd < s.of.crowd_end - s.of.crowd;
+}
+
 // Fetched while no ticket is wanted: the way of records is three times as long as a ticket's.
 enum { GPUOS_CHAIN = 2 };
 
@@ -91,8 +99,10 @@ GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_
     const bool early = (int)(s.turn - ld_relaxed_shared(&cta.wanted)) > 0;
     if (lent && (early || gpuos_crowded(cta, s.crowd, s.turn))) {
       if (GPUOS_STREAMS && s.ahead < GPUOS_CHAIN) return GPUOS_NEEDS_NEXT;
-      if (GPUOS_STREAMS && ld_relaxed_shared(&cta.stalled)) gpuos_touch_beyond<PROGRAM>(cta, s);
-      continue;
+      if (!early || !gpuos_may_join(cta, s)) {
+        if (GPUOS_STREAMS && ld_relaxed_shared(&cta.stalled)) gpuos_touch_beyond<PROGRAM>(cta, s);
+        continue;
+      }
     }
     if (lent && !s.open) s.open = gpuos_look(cta);
     if (lent && s.open) {

@@ -41,7 +41,7 @@ template <class U> struct gpuos_attention_keys {
       if (!slots::template find_slot<FAULTS>(ctx, r.point[1], slot)) return false;
       const gpuos_op_t &op = ctx.slot->of->op;
       const uint32_t keys = slot.position < 0 ? 0 : slot.position + 1;
-      const uint32_t length = gpuos_split_keys(keys, op.extent[3], op.params[4]);
+      const uint32_t length = gpuos_split_keys(keys, op.params[7], op.params[4]);
       const uint32_t from = r.point[3] * length;
       r.sequence = slot.sequence, r.from = from;
       r.to = keys < from ? from : keys - from < length ? keys : from + length;

@@ -42,7 +42,6 @@ template <class U, int AT> struct gpuos_attention_own {
   struct part {
     uint32_t vector, d;
     uint64_t from, table;
-    bool rotates;
   };
   // Words of a part, as they lie: both fours of elements; then, of the first two elements that turn and of
   // the other two, cosines and sines.
@@ -54,15 +53,16 @@ template <class U, int AT> struct gpuos_attention_own {
     if (vector == GROUP) return k::at(ctx, point) + (uint64_t)row * k::stride(ctx, 1) * 2;
     return v::at(ctx, point) + (uint64_t)row * v::stride(ctx, 1) * 2;
   }
+  // Of the iteration point of `r`, whose keys need not be known.
   GPUOS_DEVICE part find_part(const gpuos_ctx &ctx, const range &r) {
-    part p = {gpuos_thread() / QUADS, gpuos_thread() % QUADS * 4, 0, 0, false};
+    part p = {gpuos_thread() / QUADS, gpuos_thread() % QUADS * 4, 0, 0};
+    if (!has_part(p)) return p;
     p.from = find_vector(ctx, r, p.vector) + p.d * 2;
-    if constexpr (rotation::PRESENT) {
+    if constexpr (rotation::PRESENT)
       p.table = rotation::base(ctx) + (uint64_t)r.point[1] * rotation::stride(ctx, 2) * 4;
-      p.rotates = r.rotates && p.vector <= GROUP;
-    }
     return p;
   }
+  GPUOS_DEVICE bool has_part(const part &p) { return p.vector < GROUP + 2; }
 
   // ---- load -------------------------------------------------------------------------------------
 
@@ -77,44 +77,48 @@ template <class U, int AT> struct gpuos_attention_own {
     return i < 2 ? elements::load(elements::at(*ctx.cta, from))
                  : angles::load(angles::at(*ctx.cta, from));
   }
-  GPUOS_DEVICE bool angles_there(const uint4 (&w)[WORDS], uint32_t stamp) {
+  struct words {
+    uint4 at[WORDS];
+  };
+  GPUOS_DEVICE bool angles_there(const words &w, uint32_t stamp) {
     bool there = true;
 #pragma unroll
-    for (int i = 2; i < WORDS; i++) there &= angles::there(w[i], stamp);
+    for (int i = 2; i < WORDS; i++) there &= angles::there(w.at[i], stamp);
     return there;
   }
 
-  // Nothing but loads before the first look: they are on their way together. Angles, which are there long
-  // before, are looked for once. False: stop.
-  GPUOS_DEVICE bool await_words(const gpuos_ctx &ctx, const part &p, uint2 (&out)[WORDS]) {
+  // Nothing but loads: they are on their way together, and with what decides which keys are seen.
+  GPUOS_DEVICE void look(const gpuos_ctx &ctx, const part &p, words &w) {
+#pragma unroll
+    for (int i = 0; i < WORDS; i++)
+      if (U::STAMPED && has_part(p)) w.at[i] = load_stamped(ctx, p, i);
+  }
+
+  // Looks again until all of it is there. Angles, which are there long before, are looked for once. False: stop.
+  GPUOS_DEVICE bool await_words(const gpuos_ctx &ctx, const part &p, bool rotates, words &w) {
     const uint32_t *by = ctx.slot->of->from, step = ctx.slot->step;
     const uint32_t stamp = gpuos_stamp(step, by[p.vector < GROUP ? 0 : 1 + p.vector - GROUP]);
     const uint32_t table = gpuos_stamp(step, by[3]);
-    uint4 w[WORDS] = {};
-    bool turns = !p.rotates;
     for (;;) {
+      const bool turns = !rotates || angles_there(w, table);
+      if (turns && elements::there(w.at[0], stamp) && elements::there(w.at[1], stamp)) return true;
+      if (gpuos_look_again(ctx)) return false;
 #pragma unroll
       for (int i = 2; i < WORDS; i++)
-        if (!turns) w[i] = load_stamped(ctx, p, i);
+        if (!turns) w.at[i] = load_stamped(ctx, p, i);
 #pragma unroll
-      for (int i = 0; i < 2; i++) w[i] = load_stamped(ctx, p, i);
-      turns = turns || angles_there(w, table);
-      if (turns && elements::there(w[0], stamp) && elements::there(w[1], stamp)) break;
-      if (gpuos_look_again(ctx)) return false;
+      for (int i = 0; i < 2; i++) w.at[i] = load_stamped(ctx, p, i);
     }
+  }
+  GPUOS_DEVICE bool load(const gpuos_ctx &ctx, const part &p, bool rotates, words &w,
+                         uint2 (&out)[WORDS]) {
+    if (U::STAMPED && !await_words(ctx, p, rotates, w)) return false;
 #pragma unroll
     for (int i = 0; i < WORDS; i++)
-      out[i] = i < 2 ? elements::pack(w[i]) : make_uint2(w[i].x, w[i].z);
+      out[i] = !U::STAMPED ? ld_global_cg_v2((const void *)find_word(p, i))
+               : i < 2     ? elements::pack(w.at[i])
+                           : make_uint2(w.at[i].x, w.at[i].z);
     return true;
-  }
-  GPUOS_DEVICE bool load(const gpuos_ctx &ctx, const part &p, uint2 (&out)[WORDS]) {
-    if constexpr (U::STAMPED) {
-      return await_words(ctx, p, out);
-    } else {
-#pragma unroll
-      for (int i = 0; i < WORDS; i++) out[i] = ld_global_cg_v2((const void *)find_word(p, i));
-      return true;
-    }
   }
 
   // ---- rotate -----------------------------------------------------------------------------------
@@ -183,17 +187,17 @@ template <class U, int AT> struct gpuos_attention_own {
 
   // ---- run --------------------------------------------------------------------------------------
 
-  // All of it into shared memory, by all threads; key and value by who has them. False: stop.
-  GPUOS_DEVICE bool fetch(const gpuos_ctx &ctx, const range &r) {
-    const part p = find_part(ctx, r);
+  // All of it into shared memory, by all threads, from when they looked; key and value by who has them. False: stop.
+  GPUOS_DEVICE bool fetch(const gpuos_ctx &ctx, const range &r, const part &p, words &seen) {
     const uint32_t smem = mov_shared_address(ctx.smem);
+    const bool rotates = r.rotates && p.vector <= GROUP;
     uint2 w[WORDS];
     float low[4], high[4];
     if (p.vector >= (r.own ? GROUP + 2 : (int)GROUP)) return true;
-    if (!load(ctx, p, w)) return false;
+    if (!load(ctx, p, rotates, seen, w)) return false;
     widen(w[0], low), widen(w[1], high);
     if constexpr (rotation::PRESENT)
-      if (p.rotates) rotate(w, low, high);
+      if (rotates) rotate(w, low, high);
     if (p.vector < GROUP)
       store_query(smem, p, low, high);
     else

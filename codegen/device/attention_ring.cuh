@@ -321,10 +321,17 @@ template <class U> struct gpuos_attention_ring {
 
   // ---- run --------------------------------------------------------------------------------------
 
+  // A split beyond the keys there are: who merges them does not look at it. What it would wait for the first
+  // split's tile, which has the same inputs, does.
+  GPUOS_DEVICE bool idle(const range &r) {
+    return U::STAMPED && partial::PRESENT && r.point[3] > 0 && r.from == r.to && !r.own;
+  }
+
   // What it reads is in shared memory. False: give it up.
-  GPUOS_DEVICE bool enter(const gpuos_ctx &ctx, const range &r) {
+  GPUOS_DEVICE bool enter(const gpuos_ctx &ctx, const range &r, const typename own::part &p,
+                          typename own::words &seen) {
     if (!(U::STAMPED ? gpuos_take_memory(ctx) : gpuos_enter(ctx))) return false;
-    const bool over = own::fetch(ctx, r); // in a pause it only looks
+    const bool over = own::fetch(ctx, r, p, seen); // in a pause it only looks
     if (gpuos_barrier_or(!over)) return false;
     if (U::STAMPED) gpuos_say_entered(ctx);
     return true;
@@ -332,9 +339,16 @@ template <class U> struct gpuos_attention_ring {
 
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     range r;
+    typename own::words seen = {};
     keys::find_point(ctx, 0, r);
+    const typename own::part p = own::find_part(ctx, r);
+    own::look(ctx, p, seen);
     const bool found = keys::template find_range<false>(ctx, r); // if not, the loader says so
-    if (!enter(ctx, r)) return false;
+    if (idle(r)) {
+      gpuos_say_entered(ctx);
+      return found;
+    }
+    if (!enter(ctx, r, p, seen)) return false;
     if (gpuos_thread() == 0) st_relaxed_shared(&ctx.cta->worker_loads, 0); // the loader does
     if (!found) return false;
     state s = {{}, lowest(), 0.0f};

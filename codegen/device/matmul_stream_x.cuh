@@ -87,7 +87,7 @@ struct gpuos_stream_x {
   // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
   // as long as that. Each time it looks at the words that are likely to come last, and at a few of those
   // before, which leaves memory to others and most of the row behind it by then. False: stop.
-  enum { OTHERS = ROW_LOADS > 8 ? 4 : 2 };
+  enum { OTHERS = ROW_LOADS > 8 ? 4 : ROW_LOADS > 4 ? 2 : ROW_LOADS - 1 };
   template <class TAKE>
   GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                               uint32_t stamp, TAKE take) {

@@ -68,9 +68,10 @@ GPUOS_DEVICE bool gpuos_few_sms(const gpuos_loader &loader) {
   return loader.stream.most == loader.stream.count;
 }
 
-// Which turn the scheduler may draw a ticket for. Its way to the L2 and back takes about as long as two stages of
-// an SM of 132, of fewer SMs several, so these have it drawn earlier.
-enum { GPUOS_WANT_STAGES = 2 };
+// Which turn the scheduler may draw a ticket for: the next one, when so many stages of this tile are still to be asked
+// for. Its way to the L2 and back takes about as long as two stages of an SM of 132, of fewer SMs several, so these have
+// it drawn earlier. While nothing moves on, an SM of 132 thus keeps no more tiles than another one.
+enum { GPUOS_WANT_STAGES = 1 };
 GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
   st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + gpuos_few_sms(loader));
 }
@@ -285,19 +286,19 @@ struct gpuos_storer {
 };
 
 // Workers that look for stamps do so without end. If that takes long, the counters are waited for as well, which
-// tells after a while what is missing. False: stop.
+// tells after a while what is missing; and if they are full, what was counted has not come. False: stop.
 enum { GPUOS_PATIENCE_NS = 1000000 };
 __device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
   const uint32_t at = turn % GPUOS_SLOTS, all = 0xffffffffu;
-  uint64_t since_ns = 0;
+  uint64_t since_ns = 0, patience_ns = GPUOS_PATIENCE_NS;
   while (!__all_sync(all, mbarrier_try_wait_parity(&cta.sums_full[at], gpuos_parity(turn)))) {
     if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
     const uint64_t now_ns = mov_globaltimer();
-    if (since_ns == 0) since_ns = now_ns;
-    if (!__any_sync(all, now_ns - since_ns > GPUOS_PATIENCE_NS)) continue;
-    if (!gpuos_wait_stamped(ctx)) return false;
-    since_ns = 0;
+    if (since_ns == 0 || ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
+    if (!__any_sync(all, now_ns - since_ns > patience_ns)) continue;
+    if (!gpuos_wait_stamped(ctx, patience_ns != GPUOS_PATIENCE_NS)) return false;
+    since_ns = 0, patience_ns = 1000ull * cta.wait_limit_us;
   }
   return true;
 }

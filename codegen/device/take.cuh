@@ -444,11 +444,17 @@ GPUOS_DEVICE bool gpuos_wait_range(gpuos_cta &cta, const gpuos_slot &slot, uint3
   return true;
 }
 
-// All lanes: what the tile sees by stamps, by the counters. False: stop.
-GPUOS_DEVICE bool gpuos_wait_stamped(const gpuos_ctx &ctx) {
+// All lanes: what the tile sees by stamps, by the counters. `late`: these have long been full, and the stamps should be
+// there. False: stop.
+GPUOS_DEVICE bool gpuos_wait_stamped(const gpuos_ctx &ctx, bool late) {
   const gpuos_wait_list_t list = gpuos_list_of(*ctx.cta, *ctx.slot);
   const uint32_t first = list.first + list.count - list.stamped;
-  return gpuos_wait_range(*ctx.cta, *ctx.slot, first, list.stamped, [] {});
+  if (!gpuos_wait_range(*ctx.cta, *ctx.slot, first, list.stamped, [] {})) return false;
+  if (!late || list.stamped == 0) return true;
+  const gpuos_wait_t wait = ctx.cta->waits[first];
+  const uint32_t count = wait.threshold * ctx.slot->step;
+  gpuos_record_fault(*ctx.cta, *ctx.slot, GPUOS_FAULT_STALL, wait.counter, count, count);
+  return false;
 }
 
 // Counters only grow: once a list is over in a step, it stays so. `met` remembers the last one.

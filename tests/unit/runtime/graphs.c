@@ -172,7 +172,7 @@ static gos_tables_t *build_attention(void) {
   op = OP("attend", ATTENTION, 1, ROWS, HEADS, 2);
   set_tile(op, 1, 1, 1, 1);
   op->params[0] = bits(0.5f), op->params[1] = 2, op->params[2] = DIM, op->params[3] = 2,
-  op->params[4] = 2;
+  op->params[4] = 2, op->params[7] = 2;
   READ(X, F32, q, q, 0, U4(1, ROWS, HEADS, 2 * DIM), F4(0, 1, 2, A));
   READ(CACHE, F32, cache, now, 0, POOL);
   READ(POS, I32, pos, pos, 0, U4(1, 1, 1, ROWS), F4(A, A, A, 1));
@@ -181,8 +181,9 @@ static gos_tables_t *build_attention(void) {
   WRITE(PARTIAL, F32, ws, partial, KV, U4(ROWS, HEADS, 2, 2 * (DIM + 2)), F4(1, 2, 3, A));
   last_op_tiles(t, wait1(t, done[2]), done[3]);
   op = OP("combine", ATTENTION_COMBINE, 1, ROWS, HEADS, 1);
-  op->params[2] = DIM, op->params[3] = 2;
+  op->params[2] = DIM, op->params[3] = 2, op->params[4] = 2, op->params[7] = 2;
   READ(PARTIAL, F32, ws, partial, KV, U4(ROWS, HEADS, 2, 2 * (DIM + 2)), F4(1, 2, A, A));
+  READ(POS, I32, pos, pos, 0, U4(1, 1, 1, ROWS), F4(A, A, A, 1));
   WRITE(OUT, F32, y, out, 0, U4(1, ROWS, HEADS, 2 * DIM), F4(A, 1, 2, A));
   last_op_tiles(t, wait1(t, done[3]), N);
 #undef KEYS

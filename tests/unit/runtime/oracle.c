@@ -310,6 +310,7 @@ static void judge_attention(oracle_t *o, uint32_t op) {
     bool seq = input(o, op, GPUOS_AS_SEQ, "111b", 0, 0, true) != NULL;
     const gpuos_operand_t *pages = input(o, op, GPUOS_AS_PAGES, "11??", 0, 0, false);
     MUST(page > 0 && len > 0 && p->extent[0] <= 1);
+    MUST(p->params[7] > 0 && p->params[7] <= p->extent[3]);
     MUST(len * p->extent[3] >= page * pages->extent[3]);
     if (!seq) MUST(p->extent[1] <= pages->extent[2]);
     if (own) MUST(!seq);
@@ -317,15 +318,17 @@ static void judge_attention(oracle_t *o, uint32_t op) {
     allow(o, op, result | S(X) | S(K) | S(V));
     const gpuos_operand_t *k = input(o, op, GPUOS_AS_K, "a?cw", head, 0, false);
     input(o, op, GPUOS_AS_V, "aWcw", head, k->extent[1], false);
-    MUST(page == 0 && len == 0 && p->extent[3] <= 1);
+    MUST(page == 0 && len == 0 && p->params[7] == 0 && p->extent[3] <= 1);
     if (p->params[5] == 1) MUST(k->extent[1] >= p->extent[1]);
   }
 }
 
 static void judge_combine(oracle_t *o, uint32_t op) {
   wide_t head = OP(op).params[2], group = OP(op).params[3];
-  allow(o, op, S(PARTIAL) | S(OUT));
+  allow(o, op, S(PARTIAL) | S(OUT) | S(POS));
   MUST(head > 0 && group > 0);
+  if (input(o, op, GPUOS_AS_POS, "111b", 0, 0, true) != NULL)
+    MUST(OP(op).params[4] > 0 && OP(op).params[7] > 0);
   MUST(input(o, op, GPUOS_AS_PARTIAL, "bc?w", group * (head + 2), 0, false)->dtype == GPUOS_F32);
   is_float(o, output(o, op, GPUOS_AS_OUT, "1bcw", group * head, 0));
   lacks(o, op, "03");

@@ -143,7 +143,9 @@ static gpuos_operand_t *add_partial(fixture_t *f, uint32_t value, uint32_t split
 
 static void add_combine(fixture_t *f, uint32_t partial, uint32_t splits, uint32_t wait_list) {
   gpuos_op_t *op = add_op(f, GPUOS_ATTENTION_COMBINE, SHAPE(1, ROWS, HEADS, 1), SHAPE(1, 3, 1, 1));
-  set_params(op, 0, 0, 0);
+  set_params(op, 0, (CONTEXT + splits - 1) / splits, 0);
+  op->params[7] = splits;
+  fixture_operand(f, GPUOS_AS_POS, BUF_POS, SHAPE(1, 1, 1, ROWS), FOLLOWS(ALL, ALL, ALL, 1));
   add_partial(f, partial, splits, FOLLOWS(1, 2, ALL, ALL));
   fixture_operand(f, GPUOS_AS_OUT, BUF_OUT, SHAPE(1, ROWS, HEADS, WIDTH), FOLLOWS(ALL, 1, 2, ALL));
   add_tiles(f, wait_list, GPUOS_NONE);
@@ -163,6 +165,7 @@ static fixture_t make_paged(gpuos_dtype_t dtype, uint32_t splits, const paged_t 
   fixture_set_i32(&f, BUF_SEQ, data->sequences, ROWS);
   gpuos_op_t *op = add_op(&f, GPUOS_ATTENTION, SHAPE(1, ROWS, HEADS, splits), SHAPE(1, 3, 2, 1));
   set_params(op, PAGE_SIZE, (CONTEXT + splits - 1) / splits, 0);
+  op->params[7] = splits;
   fixture_operand(&f, GPUOS_AS_X, BUF_Q, SHAPE(1, ROWS, HEADS, WIDTH), FOLLOWS(ALL, 1, 2, ALL));
   fixture_operand(&f, GPUOS_AS_CACHE, BUF_CACHE, SHAPE(2, HEADS, POOL, PAGE_SIZE * HEAD_DIM),
                   FOLLOWS(ALL, 2, ALL, ALL));
