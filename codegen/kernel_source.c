@@ -184,10 +184,11 @@ static void add_run(gos_text_t *text, const source_t *source) {
 
 enum { MOST_CONSTANTS = 32 << 10 }; // bytes, of 64 KiB that a program has
 
-// As device/unit.cuh has them.
+// As device/unit.cuh has them, but for what the plan says of an operator itself.
 typedef struct numbers {
   uint32_t unit, next, crowd, crowd_end, from, count, wait_list, signal;
 } numbers_t;
+enum { NUMBERS_BYTES = sizeof(numbers_t) + (2 + GOS_STAMPED) * sizeof(uint32_t) };
 
 // The tickets of the operator whose tiles begin at `from`, if they follow from each other: those whose
 // weights stream are cut along dimension 2 only.
@@ -234,16 +235,19 @@ static void find_numbers(const source_t *source, const gpuos_table_t *table, num
 
 static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   size_t count = source->plan->ops.count;
+  const gpuos_op_t *ops = GPUOS_SECTION(table, gpuos_op_t, ops);
   numbers_t *numbers = gos_alloc(source->arena, count * sizeof *numbers);
   find_numbers(source, table, numbers);
   gos_text_add(text, "\n%s const gpuos_op_numbers gpuos_numbers[] = {\n",
-               count * sizeof *numbers > MOST_CONSTANTS ? "__device__" : "__constant__");
+               count * NUMBERS_BYTES > MOST_CONSTANTS ? "__device__" : "__constant__");
   for (uint32_t i = 0; i < count; i++) {
     const numbers_t *n = &numbers[i];
     const uint32_t *from = source->plan->ops.at[i].from;
-    gos_text_add(text, "    {%u, %u, %uu, %uu, %u, %u, %u, %uu, {%uu, %uu, %uu, %uu}},\n", n->unit,
-                 find_next(source->plan, i), n->crowd, n->crowd_end, n->from, n->count,
-                 n->wait_list, n->signal, from[0], from[1], from[2], from[3]);
+    gos_text_add(text,
+                 "    {%u, %u, %u, %u, %uu, %uu, %u, %u, %u, %uu, {%uu, %uu, %uu, %uu}},\n", n->unit,
+                 ops[i].first_operand, ops[i].operand_count, find_next(source->plan, i), n->crowd,
+                 n->crowd_end, n->from, n->count, n->wait_list, n->signal, from[0], from[1],
+                 from[2], from[3]);
   }
   gos_text_add(text, "};\n");
 }

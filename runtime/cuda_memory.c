@@ -81,6 +81,7 @@ static gpuos_status_t allocate_protocol(gpuos_program_t *program) {
   if (status == GPUOS_OK)
     status = gos_cuda_upload(program, "buffer addresses", state->buffers,
                              table->buffers.count * sizeof(CUdeviceptr), &args->buffers);
+  if (status == GPUOS_OK) status = gos_cuda_upload_places(program);
   if (status == GPUOS_OK)
     status = clear(program, "counters", table->counters.count * sizeof(uint32_t), &args->counters);
   if (status == GPUOS_OK && state->launch.stamp_bytes != 0)
@@ -171,10 +172,10 @@ gpuos_status_t gos_cuda_allocate(gpuos_program_t *program) {
 // ---- free ---------------------------------------------------------------------------------------
 
 static void free_device_memory(const gos_cu_t *cu, const gos_cuda_program_t *state) {
-  const uint64_t owned[] = {state->args.table,     state->args.buffers, state->args.counters,
-                            state->args.control,   state->args.sms,     state->args.parks,
-                            state->args.park_area, state->args.maps,    state->args.trace,
-                            state->args.stats,     state->args.stamps};
+  const uint64_t owned[] = {state->args.table,   state->args.buffers, state->args.places,
+                            state->args.counters, state->args.control, state->args.sms,
+                            state->args.parks,   state->args.park_area, state->args.maps,
+                            state->args.trace,   state->args.stats,   state->args.stamps};
   for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
     if (owned[i] != 0) cu->cuMemFree(owned[i]);
   for (uint32_t i = 0; i < state->buffer_count; i++)

@@ -93,6 +93,9 @@ gpuos_status_t gos_cuda_write(gpuos_program_t *program, uint32_t buffer, const v
 gpuos_status_t gos_cuda_read(gpuos_program_t *program, uint32_t buffer, void *out_data);
 void gos_cuda_free(const gos_cu_t *cu, gos_cuda_program_t *state); // no kernel may be there
 
+// Where every operand lies, into args.places.
+gpuos_status_t gos_cuda_upload_places(gpuos_program_t *program);
+
 // The tensor maps that the module asks for, into args.maps.
 gpuos_status_t gos_cuda_encode_maps(gpuos_program_t *program);
 

@@ -582,10 +582,20 @@ typedef struct gpuos_launch {
 } gpuos_launch_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_t) == 32, "launch");
 
+// Where an operand lies: the element at iteration point p is at address + sum(p * step) * its bytes. The
+// runtime resolves them once, so that an SM has all it needs of an operator by one way to the L2 and back.
+typedef struct gpuos_place {
+  uint64_t address;
+  uint32_t step[GPUOS_DIMS]; // elements, by iteration dimension; K of a matmul moves also a view read whole
+  uint32_t stride[GPUOS_DIMS], extent[GPUOS_DIMS]; // of the view
+} gpuos_place_t;
+GPUOS_STATIC_ASSERT(sizeof(gpuos_place_t) == 56, "place");
+
 // The only parameter of the global function `gpuos_kernel`, by value. Device addresses.
 typedef struct gpuos_launch_args {
   uint64_t table;     // gpuos_table_t and its sections, as in the artefact
   uint64_t buffers;   // uint64_t[buffers.count]: each buffer's address, 256-byte aligned
+  uint64_t places;    // gpuos_place_t[operands.count]
   uint64_t counters;  // uint32_t[counters.count], 0 before step 1
   uint64_t control;   // gpuos_control_t
   uint64_t sms;       // gpuos_sm_t[sm_count]
@@ -599,7 +609,7 @@ typedef struct gpuos_launch_args {
   uint32_t sm_count;  // CTAs of the grid; each plays one SM of the protocol, number blockIdx.x
   uint32_t trace_count;
 } gpuos_launch_args_t;
-GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_args_t) == 104, "launch args");
+GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_args_t) == 112, "launch args");
 
 #define GPUOS_HASH_START 0xcbf29ce484222325u
 // FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is

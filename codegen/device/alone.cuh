@@ -60,15 +60,27 @@ GPUOS_DEVICE bool gpuos_may_join(const gpuos_cta &cta, const gpuos_alone &s) {
   return (uint32_t)(ticket >> 32) == s.step && (uint32_t)ticket - s.of.crowd < s.of.crowd_end - s.of.crowd;
 }
 
+// Beyond its last tile that does not stream, and has not ended, it has another one: what comes after that others may have,
+// who are there when it begins.
+GPUOS_DEVICE bool gpuos_stays_behind(gpuos_cta &cta, const gpuos_alone &s) {
+  const uint32_t turn = s.crowd.turn, ahead = s.turn - turn;
+  if (s.crowd.end == 0 || ahead < 2 || ahead >= GPUOS_SLOTS) return false;
+  return !mbarrier_test_wait_parity(&cta.slot_empty[turn % GPUOS_SLOTS], gpuos_parity(turn));
+}
+
 // Fetched while no ticket is wanted: the way of records is three times as long as a ticket's.
 enum { GPUOS_CHAIN = 2 };
 
 // Of an operator without tickets left the loader has stopped: weights of the next one that streams, those of the
 // tiles that would be this SM's if all drew in turn.
 enum { GPUOS_BEYOND_BYTES = 256 << 10 };
+template <class PROGRAM> GPUOS_DEVICE uint32_t gpuos_next_stream(uint32_t op) {
+  return PROGRAM::bulk(PROGRAM::unit(op)) ? op : PROGRAM::numbers(op).next;
+}
 template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gpuos_alone &s) {
-  if (s.of.next == s.taken.tile.op) return; // nothing streams after it
-  const uint32_t place = gpuos_find_op(cta, s.of.next), end = s.of.first + s.of.count;
+  const uint32_t after = gpuos_next_stream<PROGRAM>(s.of.next), end = s.of.first + s.of.count;
+  if (after == s.taken.tile.op) return; // nothing streams after it
+  const uint32_t place = gpuos_find_op(cta, after);
   const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
   if (place == GPUOS_NONE || s.of.count == 0 || (uint32_t)ticket < end) return;
   const gpuos_known &next = cta.known[place];
@@ -97,9 +109,10 @@ GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_
       lent = ld_relaxed_shared(&cta.lent) != 0;
     }
     const bool early = (int)(s.turn - ld_relaxed_shared(&cta.wanted)) > 0;
-    if (lent && (early || gpuos_crowded(cta, s.crowd, s.turn))) {
-      if (GPUOS_STREAMS && s.ahead < GPUOS_CHAIN) return GPUOS_NEEDS_NEXT;
-      if (!early || !gpuos_may_join(cta, s)) {
+    if (lent && (early || gpuos_crowded(cta, s.crowd, s.turn) || gpuos_stays_behind(cta, s))) {
+      const bool joins = early && s.ahead > 0 && gpuos_may_join(cta, s);
+      if (GPUOS_STREAMS && !joins && s.ahead < GPUOS_CHAIN) return GPUOS_NEEDS_NEXT;
+      if (!joins) {
         if (GPUOS_STREAMS && ld_relaxed_shared(&cta.stalled)) gpuos_touch_beyond<PROGRAM>(cta, s);
         continue;
       }
@@ -164,7 +177,7 @@ GPUOS_DEVICE void gpuos_enter_step() {
 GPUOS_DEVICE void gpuos_publish_alone(gpuos_cta &cta, gpuos_alone &s) {
   gpuos_slot &slot = cta.slots[s.turn % GPUOS_SLOTS];
   slot.number = s.taken.number, slot.step = s.taken.step;
-  slot.slice = slot.resume = slot.pair = slot.realign = slot.cleared = 0;
+  slot.slice = slot.resume = slot.pair = slot.realign = slot.cleared = slot.failed = 0;
   slot.tile = s.taken.tile;
   slot.alike = s.tiles > 0 && s.of.count > 0 && s.taken.step == s.step;
   slot.stop_slice = slot.park = GPUOS_NONE;

@@ -113,9 +113,10 @@ template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx)
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
 
-// Worker 0, once all have run the tile.
+// Worker 0, once all have run the tile. Others wait for it; a store warp tells them, if there is one.
 GPUOS_DEVICE void gpuos_close_tile(gpuos_cta &cta, gpuos_slot &slot, gpuos_outcome outcome) {
-  if (outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step}); // others wait for it
+  if (!GPUOS_STREAMS && outcome == GPUOS_DONE) gpuos_signal(cta, {slot.tile.signal, slot.step});
+  if (GPUOS_STREAMS && outcome == GPUOS_GIVEN_UP) slot.failed = 1;
   if (outcome == GPUOS_DONE || outcome == GPUOS_HANDED_OVER)
     gpuos_end_unit(cta, slot, gpuos_op_slices(&slot.of->op) - 1);
   st_relaxed_shared(&cta.worker_loads, 0);
@@ -218,7 +219,6 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   const gpuos_control_t *control = (const gpuos_control_t *)args.control;
   cta.args = args;
   cta.ops = GPUOS_SECTION(table, gpuos_op_t, ops);
-  cta.operands = GPUOS_SECTION(table, gpuos_operand_t, operands);
   cta.tiles = GPUOS_SECTION(table, gpuos_tile_t, tiles);
   cta.wait_lists = GPUOS_SECTION(table, gpuos_wait_list_t, wait_lists);
   cta.waits = GPUOS_SECTION(table, gpuos_wait_t, waits);

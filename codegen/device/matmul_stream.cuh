@@ -63,6 +63,7 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
     const gpuos_box_t &box = loader.slot->box;
     const uint32_t lo = box.lo[2], end = lo + box.n[2];
     uint32_t left = (box.n[2] + STAGE_ROWS - 1) / STAGE_ROWS * (COUNT * PARTS); // stages
+    if (left <= 2 * GPUOS_WANT_STAGES) gpuos_want_after(loader);
     for (uint32_t first = lo; first < end; first += STAGE_ROWS) {
       const uint32_t rows = min(end - first, (uint32_t)STAGE_ROWS);
 #pragma unroll

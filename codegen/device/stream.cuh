@@ -69,8 +69,9 @@ GPUOS_DEVICE bool gpuos_few_sms(const gpuos_loader &loader) {
 }
 
 // Which turn the scheduler may draw a ticket for: the next one, when so many stages of this tile are still to be asked
-// for. Its way to the L2 and back takes about as long as two stages of an SM of 132, of fewer SMs several, so these have
-// it drawn earlier. While nothing moves on, an SM of 132 thus keeps no more tiles than another one.
+// for; of short tiles, before the first. Its way to the L2 and back takes about as long as two stages of an SM of 132, of
+// fewer SMs several, so these have it drawn earlier. While nothing moves on, an SM of 132 thus keeps no more tiles than
+// another one.
 enum { GPUOS_WANT_STAGES = 1 };
 GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
   st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + gpuos_few_sms(loader));
@@ -366,7 +367,9 @@ GPUOS_DEVICE bool gpuos_await_plain(const gpuos_ctx &ctx, gpuos_storer &s) {
     __threadfence_block();
     if (gpuos_lane0()) st_relaxed_shared(&ctx.slot->cleared, 1);
   }
-  return gpuos_await_workers(ctx, s.turn);
+  if (!gpuos_await_workers(ctx, s.turn)) return false;
+  s.unsaid += !ctx.slot->failed;
+  return true;
 }
 
 // One tile's results, all lanes. False: stop. The slot is free before others are told: a fence and the way to

@@ -275,23 +275,20 @@ GPUOS_DEVICE bool gpuos_receive(gpuos_cta &cta, gpuos_channels &channels, gpuos_
 
 // ---- a slot is filled: all lanes ----------------------------------------------------------------
 
-// Bytes are a multiple of 4.
-GPUOS_DEVICE void gpuos_copy_words(void *to, const void *from, uint32_t bytes) {
-  for (uint32_t i = gpuos_lane(); i < bytes / 4; i += 32)
-    ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
-}
-
-// Elements that iteration dimension `dim` moves an operand by. K of a matmul moves it even where
-// the view is read whole.
-GPUOS_DEVICE uint32_t gpuos_step(const gpuos_op_t &op, const gpuos_operand_t &x, uint32_t dim) {
-  uint32_t step = 0;
+// A part of at most MOST words of 8 bytes: all of it is on its way before the first is looked at.
+template <int MOST> struct gpuos_part {
+  uint64_t words[(MOST + 31) / 32];
+  __device__ __forceinline__ void load(const void *from, uint32_t count) {
 #pragma unroll
-  for (int d = 0; d < GPUOS_DIMS; d++) {
-    bool k = op.kind == GPUOS_MATMUL && d == GPUOS_SLICED_DIM && x.follows[d] == GPUOS_ALL;
-    if (x.follows[d] == dim || (k && dim == GPUOS_SLICED_DIM)) step += x.stride[d];
+    for (uint32_t i = 0; i < MOST; i += 32)
+      if (i + gpuos_lane() < count) words[i / 32] = ((const uint64_t *)from)[i + gpuos_lane()];
   }
-  return step;
-}
+  __device__ __forceinline__ void store(void *to, uint32_t count) const {
+#pragma unroll
+    for (uint32_t i = 0; i < MOST; i += 32)
+      if (i + gpuos_lane() < count) ((uint64_t *)to)[i + gpuos_lane()] = words[i / 32];
+  }
+};
 
 // A place for an operator's records, before turn `turn`, that no tile on its way needs and that does not have
 // those of `keep`; GPUOS_NONE, if there is none yet.
@@ -317,24 +314,22 @@ GPUOS_DEVICE uint32_t gpuos_find_op(const gpuos_cta &cta, uint32_t number) {
   return place;
 }
 
-// The operator's records from the table.
+// The operator's records, which lie in global memory.
 template <class PROGRAM>
 GPUOS_DEVICE void gpuos_fetch_op(gpuos_cta &cta, gpuos_known &known, uint32_t number) {
+  enum { OP = sizeof(gpuos_op_t) / 8, PLACE = sizeof(gpuos_place_t) / 8 };
+  const gpuos_op_numbers &numbers = PROGRAM::numbers(number);
+  const uint32_t count = numbers.operand_count * PLACE;
+  gpuos_part<OP> op;
+  gpuos_part<GPUOS_OPERANDS * PLACE> places;
   __syncwarp(); // all lanes have looked what is there
-  gpuos_copy_words(&known.op, cta.ops + number, sizeof known.op);
+  op.load(cta.ops + number, OP);
+  places.load((const gpuos_place_t *)cta.args.places + numbers.first_operand, count);
+  op.store(&known.op, OP);
+  places.store(known.places, count);
   if (gpuos_lane0()) {
-    known.number = number, known.unit = PROGRAM::unit(number);
-    for (int i = 0; i < GPUOS_STAMPED; i++) known.from[i] = PROGRAM::numbers(number).from[i];
-  }
-  __syncwarp();
-  for (uint32_t i = gpuos_lane(); i < known.op.operand_count * GPUOS_DIMS; i += 32) {
-    const gpuos_operand_t &x = cta.operands[known.op.first_operand + i / GPUOS_DIMS];
-    gpuos_place &place = known.places[i / GPUOS_DIMS];
-    const uint32_t d = i % GPUOS_DIMS;
-    place.step[d] = gpuos_step(known.op, x, d);
-    place.stride[d] = x.stride[d];
-    place.extent[d] = x.extent[d];
-    if (d == 0) place.address = ((const uint64_t *)cta.args.buffers)[x.buffer] + x.offset_bytes;
+    known.number = number, known.unit = numbers.unit;
+    for (int i = 0; i < GPUOS_STAMPED; i++) known.from[i] = numbers.from[i];
   }
   __syncwarp();
 }

@@ -29,14 +29,6 @@ enum {
 static_assert((GPUOS_SLOTS & (GPUOS_SLOTS - 1)) == 0, "turns wrap with 32 bits");
 GPUOS_DEVICE uint32_t gpuos_parity(uint32_t turn) { return turn / GPUOS_SLOTS & 1; }
 
-// Where an operand lies: the element at iteration point p is at address + sum(p * step) * bytes.
-struct gpuos_place {
-  uint64_t address;
-  uint32_t step[GPUOS_DIMS];   // elements, by iteration dimension
-  uint32_t stride[GPUOS_DIMS]; // elements, by dimension of the view
-  uint32_t extent[GPUOS_DIMS]; //
-};
-
 // What the leader of a cluster tells the other CTA: which tile that takes and, to find out whether they
 // share copies, which one the leader takes itself; or, between slices, where a tile is put down.
 struct __align__(16) gpuos_message {
@@ -51,7 +43,7 @@ struct gpuos_known {
   uint32_t number;              // the operator's; GPUOS_NONE: none
   uint32_t unit;                // of the program, that runs it
   uint32_t from[GPUOS_STAMPED]; // the operators whose stamped results these are
-  gpuos_place places[GPUOS_OPERANDS];
+  gpuos_place_t places[GPUOS_OPERANDS];
 };
 
 struct __align__(16) gpuos_slot {
@@ -64,6 +56,7 @@ struct __align__(16) gpuos_slot {
   uint32_t alike;   // of the same operator as the CTA's tile before, with the same waits
   uint32_t cleared; // what it waits for by counters is over
   uint16_t pair;    // CTAs of the cluster run this tile and its neighbour with shared copies
+  uint16_t failed;  // the workers have given it up, which a store warp has to know
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.
   uint32_t stop_slice, park;
@@ -73,6 +66,7 @@ struct __align__(16) gpuos_slot {
 // What code generation knows of an operator, for the scheduler.
 struct gpuos_op_numbers {
   uint32_t unit; // that runs it
+  uint32_t first_operand, operand_count;
   uint32_t next; // the operator after it whose records are best had early
   // Tickets of the next operator that should not crowd an SM, to before the last.
   uint32_t crowd, crowd_end;
@@ -131,7 +125,6 @@ enum gpuos_touch_t { GPUOS_TOUCH_LOADER, GPUOS_TOUCH_SCHEDULER, GPUOS_TOUCHES };
 struct gpuos_cta {
   gpuos_launch_args_t args;
   const gpuos_op_t *ops;
-  const gpuos_operand_t *operands;
   const gpuos_tile_t *tiles;
   const gpuos_wait_list_t *wait_lists;
   const gpuos_wait_t *waits;
@@ -322,7 +315,7 @@ template <int PLACE_, int DTYPE_, int MOVES_> struct gpuos_view {
   enum { PRESENT = 1, PLACE = PLACE_, MOVES = MOVES_ };
   enum { DTYPE = DTYPE_, BYTES = gpuos_format<DTYPE_>::BYTES };
 
-  GPUOS_DEVICE const gpuos_place &place(const gpuos_ctx &ctx) {
+  GPUOS_DEVICE const gpuos_place_t &place(const gpuos_ctx &ctx) {
     return ctx.slot->of->places[PLACE];
   }
   GPUOS_DEVICE uint64_t base(const gpuos_ctx &ctx) { return place(ctx).address; }
