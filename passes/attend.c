@@ -131,6 +131,14 @@ static void erase(MlirOperation op) {
   mlirOperationDestroy(op);
 }
 
+// q's matmul comes after k's and v's: its tiles are the largest, so the last of them is drawn longest before it ends, and
+// attention's can be drawn, and their keys asked for, meanwhile.
+static void delay_queries(MlirOperation attention) {
+  MlirOperation matmul = producer(gos_op_in(attention, "q"), "matmul");
+  if (mlirOperationIsNull(matmul) || gos_value_uses(mlirOperationGetResult(matmul, 0)) != 1) return;
+  mlirOperationMoveBefore(matmul, attention);
+}
+
 static void advance_attention(gos_ir_t *ir, MlirOperation first, MlirOperation attention,
                               MlirOperation append) {
   pair_t ropes = find_ropes(ir, attention);
@@ -144,12 +152,14 @@ static void advance_attention(gos_ir_t *ir, MlirOperation first, MlirOperation a
   rotate_within(ir, &later, &ropes, table);
   MlirOperation user = first_user(mlirOperationGetResult(append, 0), attention);
   MlirOperation place = place_append(attention, user);
-  MlirValue out = mlirOperationGetResult(gos_build_before(ir, &attend, attention), 0);
+  MlirOperation advanced = gos_build_before(ir, &attend, attention);
+  MlirValue out = mlirOperationGetResult(advanced, 0);
   MlirValue cache = mlirOperationGetResult(gos_build_before(ir, &later, place), 0);
   gos_op_replace(attention, &out);
   gos_op_replace(append, &cache);
   if (rotates) erase(ropes.q);
   if (rotates) erase(ropes.k);
+  delay_queries(advanced);
 }
 
 static void attend(gos_ir_t *ir, MlirOperation func, void *user) {
