@@ -152,14 +152,20 @@ template <class U> struct gpuos_attention_combine {
       entered = true;
       if (element < WIDTH) merge(ctx, count, element / HEAD_DIM - r.first / HEAD_DIM, s);
     }
-    if (U::STAMPED && gpuos_barrier_or(!gpuos_await_clear(ctx))) return false;
     if (element < WIDTH) store(ctx, r, element, s);
     return true;
   }
 
+  // What others have to be through with before it writes has been over for long: they are waited for first, so that
+  // the splits are the last thing that is waited for. False: give it up.
+  GPUOS_DEVICE bool enter(const gpuos_ctx &ctx) {
+    const bool clear = gpuos_await_clear(ctx);
+    return gpuos_take_memory(ctx) && !gpuos_barrier_or(!clear);
+  }
+
   GPUOS_DEVICE bool run(gpuos_ctx &ctx) {
     const gpuos_box_t &box = ctx.slot->box;
-    if (!(U::STAMPED ? gpuos_take_memory(ctx) : gpuos_enter(ctx))) return false;
+    if (!(U::STAMPED ? enter(ctx) : gpuos_enter(ctx))) return false;
     bool over = true, entered = !U::STAMPED;
 #pragma unroll 1
     for (uint32_t vector = 0; over && vector < box.n[1] * box.n[2]; vector++) {

@@ -110,7 +110,7 @@ struct gpuos_stream_x {
   // as long as that. At first it looks at the words that are likely to come last, and at a few of those before, which
   // leaves memory to others, then at all the rest. False: stop.
   enum {
-    OTHERS = ROW_LOADS < 3 ? 1 : ROW_LOADS == 4 ? 3 : 2,
+    OTHERS = ROW_LOADS < 3 ? 1 : ROW_LOADS < 4 ? 2 : 3,
     REST = ROW_LOADS < 3 ? 1 : ROW_LOADS < 8 ? ROW_LOADS - 1 : 7,
   };
   template <class TAKE>

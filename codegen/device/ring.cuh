@@ -59,6 +59,7 @@ struct gpuos_loader {
   gpuos_piece rest; // of its weights that follow each other, from the next stage on
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
+  bool few_sms;          // so few are lent that all of the stream's ring may be under way
   uint32_t peer_readies; // seen
 };
 

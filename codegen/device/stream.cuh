@@ -63,24 +63,20 @@ GPUOS_DEVICE bool gpuos_await_tile(gpuos_cta &cta, uint32_t turn) {
   return true;
 }
 
-// So few that all of the ring may be under way.
-GPUOS_DEVICE bool gpuos_few_sms(const gpuos_loader &loader) {
-  return loader.stream.most == loader.stream.count;
-}
-
 // Which turn the scheduler may draw a ticket for: the next one, when so many stages of this tile are still to be asked
 // for; of short tiles, before the first. Its way to the L2 and back takes about as long as two stages of an SM of 132, of
 // fewer SMs several, so these have it drawn earlier. While nothing moves on, an SM of 132 thus keeps no more tiles than
 // another one.
 enum { GPUOS_WANT_STAGES = 1 };
 GPUOS_DEVICE void gpuos_want_after(gpuos_loader &loader) {
-  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + gpuos_few_sms(loader));
+  st_relaxed_shared(&loader.cta->wanted, loader.turn + 1 + loader.few_sms);
 }
 GPUOS_DEVICE void gpuos_begin_loading(gpuos_loader &loader) {
   gpuos_cta &cta = *loader.cta;
   loader.slot = &cta.slots[loader.turn % GPUOS_SLOTS];
   loader.stream.most = gpuos_most_under_way(ld_relaxed_shared(&cta.lent_sms), loader.stream.count);
-  if (gpuos_few_sms(loader)) gpuos_want_after(loader);
+  loader.few_sms = loader.stream.most == loader.stream.count;
+  if (loader.few_sms) gpuos_want_after(loader);
 }
 
 // It has been loaded, or needs not be.
@@ -106,7 +102,7 @@ GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
 enum { GPUOS_STALL_NS = 1000 };
 GPUOS_DEVICE bool gpuos_await_empty(gpuos_loader &loader, uint32_t barrier, uint32_t parity) {
   gpuos_cta &cta = *loader.cta;
-  const bool few_sms = gpuos_few_sms(loader);
+  const bool few_sms = loader.few_sms;
   const uint64_t since_ns = mov_globaltimer();
   bool stalled = false, told = false, over = false, stop = false;
   while (!over && !stop) {
