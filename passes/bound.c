@@ -6,6 +6,8 @@
 //           others may be streaming
 #include "passes.h"
 
+static const double HELD = 0.985; // of the read ceiling counts as all of it
+
 typedef struct terms {
   double hbm_ns, l2_ns, tensor_ns, vector_ns;
 } terms_t;
@@ -74,6 +76,13 @@ static terms_t terms_of(const gos_plan_t *plan, const gos_op_t *op, double sms) 
       .tensor_ns = tensor > 0 ? (double)f->flops / (tensor / t->sm_count) * 1e-3 : 0,
       .vector_ns = (plain / t->vector_gflops + special / t->special_gops) * t->sm_count,
   };
+}
+
+uint32_t gos_few_sms(const gos_target_t *target) {
+  uint32_t few = target->sm_count;
+  double ceiling = gos_curve_at(&target->read_tbps, few);
+  while (few > 1 && gos_curve_at(&target->read_tbps, few - 1) >= HELD * ceiling) few--;
+  return few;
 }
 
 static double longest(const terms_t *t) {

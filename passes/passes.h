@@ -24,6 +24,8 @@ bool gos_pass_schedule(gos_plan_t *plan);
 // passes of the same name.
 void gos_tile_op(const gos_plan_t *plan, gos_op_t *op); // sets its shape: tile, slice, park_bytes
 gpuos_footprint_t gos_footprint_of(const gos_plan_t *plan, const gos_op_t *op);
+// The fewest SMs that hold the read ceiling.
+uint32_t gos_few_sms(const gos_target_t *target);
 uint32_t gos_bound_of(const gos_plan_t *plan, const gos_op_t *op); // ns, from op->op.footprint
 double gos_run_ns_of(const gos_plan_t *plan, const gos_op_t *op,
                      double sms); // predicted, alone on sms SMs

@@ -57,11 +57,10 @@ static void make_counters(gos_plan_t *plan, gos_sync_t *syncs) {
 // ---- raster -------------------------------------------------------------------------------------
 
 // A group of rows, then all columns, each column's rows one after another: w is read once a group.
-static void order_tiles(gos_plan_t *plan, gos_op_t *op) {
+static void order_matmul(gos_plan_t *plan, gos_op_t *op) {
   uint32_t rows = gpuos_op_grid(&op->op, 1), cols = gpuos_op_grid(&op->op, 2),
            batch = gpuos_op_grid(&op->op, 0);
-  if (op->op.kind != GPUOS_MATMUL || rows <= 1 || cols <= 1 || gpuos_op_grid(&op->op, 3) != 1)
-    return;
+  if (rows <= 1 || cols <= 1 || gpuos_op_grid(&op->op, 3) != 1) return;
   uint32_t group = gos_op_panels(plan->target, op), at = 0;
   op->order = gos_alloc(plan->ir->arena, gos_op_tiles(&op->op) * sizeof *op->order);
   for (uint32_t b = 0; b < batch; b++)
@@ -71,12 +70,24 @@ static void order_tiles(gos_plan_t *plan, gos_op_t *op) {
           op->order[at++] = (b * rows + m) * cols + n;
 }
 
-// The fewest SMs that hold 98.5 % of the read ceiling: more only take them from the jobs.
+// All first splits, then all second ones: those that have no keys yet are the last.
+static void order_attention(gos_plan_t *plan, gos_op_t *op) {
+  uint32_t splits = gpuos_op_grid(&op->op, 3), tiles = (uint32_t)gos_op_tiles(&op->op), at = 0;
+  if (splits <= 1) return;
+  op->order = gos_alloc(plan->ir->arena, tiles * sizeof *op->order);
+  for (uint32_t s = 0; s < splits; s++)
+    for (uint32_t t = s; t < tiles; t += splits) op->order[at++] = t;
+}
+
+static void order_tiles(gos_plan_t *plan, gos_op_t *op) {
+  if (op->op.kind == GPUOS_MATMUL) order_matmul(plan, op);
+  if (op->op.kind == GPUOS_ATTENTION) order_attention(plan, op);
+}
+
+// More SMs than that only take them from the jobs.
 static uint32_t sms_needed(const gos_plan_t *plan, const gos_op_t *op) {
   uint64_t tiles = gos_op_tiles(&op->op);
-  uint32_t sms = plan->target->sm_count, few = sms;
-  double ceiling = gos_curve_at(&plan->target->read_tbps, sms);
-  while (few > 1 && gos_curve_at(&plan->target->read_tbps, few - 1) >= 0.985 * ceiling) few--;
+  uint32_t few = gos_few_sms(plan->target);
   return tiles < few ? (uint32_t)tiles : few;
 }
 

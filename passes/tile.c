@@ -25,8 +25,6 @@ enum {
   STREAM_RESULTS = 128, // each has a partial sum of every warp in shared memory
 };
 
-static const double HELD = 0.995; // of the read ceiling counts as all of it
-
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
@@ -164,18 +162,10 @@ static void tile_attention(const gos_plan_t *plan, gos_op_t *op) {
     op->op.tile[1] = (op->op.tile[1] + 1) / 2;
 }
 
-// The fewest SMs that read as fast as the chip can.
-static uint32_t few_sms(const gos_target_t *target) {
-  uint32_t sms = 1;
-  double most = gos_curve_at(&target->read_tbps, target->sm_count);
-  while (sms < target->sm_count && gos_curve_at(&target->read_tbps, sms) < HELD * most) sms++;
-  return sms;
-}
-
 // Splits that share the keys out. Who merges them waits for all, and on few SMs one tile comes after another:
 // so no more than read at full speed.
 static uint32_t choose_shares(const gos_plan_t *plan, const gos_op_t *op) {
-  uint32_t few = few_sms(plan->target);
+  uint32_t few = gos_few_sms(plan->target);
   uint64_t tiles = gos_op_tiles(&op->op);
   return tiles ? (uint32_t)((few + tiles - 1) / tiles) : 1;
 }

@@ -73,8 +73,9 @@ template <class U> struct gpuos_attention_combine {
   // Where element `e` of the result lies in a split: behind each query are its ends.
   GPUOS_DEVICE uint32_t place_of(uint32_t e) { return e / HEAD_DIM * PITCH + e % HEAD_DIM; }
 
-  // This warp's split, into shared memory. What is beyond the result is its last words again. False: stop.
-  GPUOS_DEVICE bool load(const gpuos_ctx &ctx, const round &r, uint32_t split) {
+  // This warp's split, into shared memory, or, if nobody `waits`, what is there of it. What is beyond the result is
+  // its last words again. False: stop.
+  GPUOS_DEVICE bool load(const gpuos_ctx &ctx, const round &r, uint32_t split, bool waits) {
     const uint64_t from = r.from + (uint64_t)split * r.split_bytes;
     const uint32_t query = min(r.first / HEAD_DIM + gpuos_lane(), (uint32_t)U::GROUP - 1);
     float sum[LOADS][RUN], end[RUN];
@@ -85,6 +86,7 @@ template <class U> struct gpuos_attention_combine {
         const uint32_t e = r.first + (i * 32 + gpuos_lane()) * RUN;
         there &= look(r, from, place_of(min(e, (uint32_t)WIDTH - RUN)), sum[i]);
       }
+      if (!waits) break;
       if (!there && gpuos_look_again(ctx)) return false;
     }
     float2 *sums = (float2 *)ctx.smem + gpuos_warp() * (ROUND / 2) + gpuos_lane();
@@ -138,19 +140,25 @@ template <class U> struct gpuos_attention_combine {
     }
   }
 
-  // All threads, of which some have no element. `entered`: what it reads has been there before. False: give it up.
+  // All threads, of which some have no element. The first splits are merged twice, at first whatever is there: code that
+  // has not been run for a layer takes microseconds to come. `entered`: what it reads has been there before. False:
+  // give it up.
   GPUOS_DEVICE bool run_round(const gpuos_ctx &ctx, const round &r, bool &entered) {
     const uint32_t element = r.first + gpuos_thread() * RUN;
-    state s = {{}, gpuos_minus_infinity(), 0.0f};
+    bool waits = !U::STAMPED;
+    state s;
 #pragma unroll 1
-    for (uint32_t first = 0; first < r.splits; first += GPUOS_WARPS) {
+    for (uint32_t first = 0; first < r.splits;) {
       const uint32_t split = first + gpuos_warp(), count = min(r.splits - first, GPUOS_WARPS);
-      if (first > 0) gpuos_barrier(); // all are through with those before
-      const bool over = split >= r.splits || load(ctx, r, split);
+      const bool over = split >= r.splits || load(ctx, r, split, waits);
       if (gpuos_barrier_or(!over)) return false;
-      if (!entered) gpuos_say_entered(ctx);
-      entered = true;
+      if (waits && !entered) gpuos_say_entered(ctx);
+      entered |= waits;
+      if (first == 0) s = {{}, gpuos_minus_infinity(), 0.0f};
       if (element < WIDTH) merge(ctx, count, element / HEAD_DIM - r.first / HEAD_DIM, s);
+      if (waits) first += GPUOS_WARPS;
+      if (first < r.splits) gpuos_barrier(); // all are through with those
+      waits = true;
     }
     if (element < WIDTH) store(ctx, r, element, s);
     return true;

@@ -84,35 +84,10 @@ struct gpuos_stream_x {
     return gpuos_thread() + load / LOADS * GPUOS_THREADS;
   }
 
-  // Words number first.. of a thread's row, as far as `last`, on their way together.
-  template <int COUNT>
-  GPUOS_DEVICE void look(uint64_t words_at, uint32_t first, uint32_t last, uint4 (&words)[COUNT]) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-      const uint32_t load = min(first + i, last);
-      words[i] = stamped::load(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
-    }
-  }
-  // Hands those to take(number, words) that are there, up to the first one that is not; the next one.
-  template <int COUNT, class TAKE>
-  GPUOS_DEVICE uint32_t take_words(uint32_t first, uint32_t last, const uint4 (&words)[COUNT],
-                                   uint32_t stamp, TAKE take) {
-    bool there = true;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-      there = there && first < last && stamped::there(words[i], stamp);
-      if (there) take(first++, words[i]);
-    }
-    return first;
-  }
-
   // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
-  // as long as that. At first it looks at the words that are likely to come last, and at a few of those before, which
-  // leaves memory to others, then at all the rest. False: stop.
-  enum {
-    OTHERS = ROW_LOADS < 3 ? 1 : ROW_LOADS < 4 ? 2 : 3,
-    REST = ROW_LOADS < 3 ? 1 : ROW_LOADS < 8 ? ROW_LOADS - 1 : 7,
-  };
+  // as long as that. Each time it looks at the words that are likely to come last, and at a few of those
+  // before, which leaves memory to others and most of the row behind it by then. False: stop.
+  enum { OTHERS = ROW_LOADS < 4 ? 2 : ROW_LOADS <= 8 ? 3 : 4 };
   template <class TAKE>
   GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                               uint32_t stamp, TAKE take) {
@@ -120,22 +95,24 @@ struct gpuos_stream_x {
     const uint64_t words_at = stamped::at(*ctx.cta, row_of_x(from, row));
     const uint32_t last = ((CHUNKS - 1 - gpuos_thread()) / GPUOS_THREADS + 1) * LOADS - 1;
     uint32_t next = 0; // those from it on to before the last are not taken
-    for (bool ended = false; !ended;) {
-      uint4 end[1], words[OTHERS];
-      look(words_at, last, last, end);
-      look(words_at, next, last, words);
+    for (bool ended = false; !ended || next < last;) {
+      uint4 words[1 + OTHERS];
+#pragma unroll
+      for (int i = 0; i <= OTHERS; i++) {
+        const uint32_t load = i == 0 ? last : min(next + i - 1, last);
+        words[i] = stamped::load(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
+      }
       const uint32_t before = next;
-      next = take_words(next, last, words, stamp, take);
-      ended = stamped::there(end[0], stamp);
-      if (ended) take(last, end[0]);
-      if (!ended && next == before && gpuos_look_again(ctx)) return false;
-    }
-    while (next < last) {
-      uint4 words[REST];
-      look(words_at, next, last, words);
-      const uint32_t before = next;
-      next = take_words(next, last, words, stamp, take);
-      if (next == before && gpuos_look_again(ctx)) return false;
+      bool there = true;
+#pragma unroll
+      for (int i = 1; i <= OTHERS; i++) {
+        there = there && next < last && stamped::there(words[i], stamp);
+        if (there) take(next++, words[i]);
+      }
+      there = !ended && stamped::there(words[0], stamp);
+      if (there) take(last, words[0]);
+      ended |= there;
+      if (next == before && !there && gpuos_look_again(ctx)) return false;
     }
     return true;
   }
@@ -145,14 +122,10 @@ struct gpuos_stream_x {
     return (float2 *)(ctx.smem + KEPT) + load * GPUOS_THREADS + gpuos_thread();
   }
 
-  // A thread's chunks of the row, rounded as X is. False: stop.
-  GPUOS_DEVICE bool load_row(const gpuos_ctx &ctx, const source &from, uint32_t row, uint32_t stamp,
+  // A thread's chunks of the row, rounded as X is, which are there.
+  GPUOS_DEVICE void load_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                              float (&v)[TURNS][8]) {
-    bool over = true;
     if constexpr (KEEPS_ROW) {
-      over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
-        *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
-      });
 #pragma unroll
       for (int i = 0; i < ROW_LOADS; i++) {
         const float2 two = *kept(ctx, i);
@@ -169,14 +142,13 @@ struct gpuos_stream_x {
           gpuos_load<FROM, 8>(at + (uint64_t)chunk * 8 * gpuos_format<FROM>::BYTES, v[i]);
       }
     }
-    return over;
   }
 
-  // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM. False: stop.
-  GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
-                                  uint32_t stamp, const weights &by) {
+  // Divided by its root mean square, rounded as X is, times NORM, rounded to ELEM.
+  GPUOS_DEVICE void normalise(const gpuos_ctx &ctx, const source &from, uint32_t row,
+                              const weights &by) {
     float v[TURNS][8] = {}, sum = 0.0f;
-    const bool over = load_row(ctx, from, row, stamp, v);
+    load_row(ctx, from, row, v);
 #pragma unroll
     for (int i = 0; i < TURNS; i++)
 #pragma unroll
@@ -187,6 +159,21 @@ struct gpuos_stream_x {
     for (int i = 0; i < TURNS; i++) {
       const uint32_t chunk = gpuos_thread() + i * GPUOS_THREADS;
       if (chunk < CHUNKS) put(ctx, row, chunk, scaled(v[i], by.words[i], scale));
+    }
+  }
+
+  // A row that comes stamped is normalised twice, at first whatever lies where it will: code that has not been run
+  // for a layer takes microseconds to come, and all SMs wait here. False: stop.
+  GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
+                                  uint32_t stamp, const weights &by) {
+    bool over = true;
+#pragma unroll 1
+    for (int rehearsed = !KEEPS_ROW; rehearsed < 2; rehearsed++) {
+      if (KEEPS_ROW && rehearsed)
+        over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
+          *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
+        });
+      normalise(ctx, from, row, by);
     }
     return over;
   }
