@@ -76,9 +76,10 @@ static bool is_stream(const instance_t *instance) {
 static bool has_ring(const instance_t *instance) {
   return is_stream(instance) || is_wgmma(instance);
 }
-// Attention whose keys stream waits and signals as other units do.
+// Weights that stream the loader knows how to load (device/stream_load.cuh). Attention whose keys stream waits and
+// signals as other units do.
 static bool is_loaded(const instance_t *instance) {
-  return has_ring(instance) || !strcmp(instance->kind, gos_device_attention_ring.name);
+  return is_wgmma(instance) || !strcmp(instance->kind, gos_device_attention_ring.name);
 }
 static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
@@ -268,8 +269,8 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
              is_stream, "", "::store(ctx, turn)", "false");
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
              "false");
-  add_switch(text, source, "GPUOS_DEVICE uint2 weights(uint32_t unit)", is_stream, "",
-             "::weights()", "make_uint2(0, 0)");
+  add_switch(text, source, "GPUOS_DEVICE gpuos_stream_cut cut(uint32_t unit)", is_stream, "",
+             "::cut()", "gpuos_stream_cut{}");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }

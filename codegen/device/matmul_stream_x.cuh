@@ -85,9 +85,9 @@ struct gpuos_stream_x {
   }
 
   // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
-  // as long as that. Each time it looks at the words that are likely to come last, and at a few of those
-  // before, which leaves memory to others and most of the row behind it by then. False: stop.
-  enum { OTHERS = ROW_LOADS < 4 ? 2 : ROW_LOADS <= 8 ? 3 : 4 };
+  // as long as that. It looks at all of a row of eight loads, which is mostly there when an SM comes to it; of longer ones
+  // at the words that are likely to come last, and at a few of those before. False: stop.
+  enum { OTHERS = ROW_LOADS <= 8 ? ROW_LOADS - 1 : 4 };
   template <class TAKE>
   GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                               uint32_t stamp, TAKE take) {
@@ -162,19 +162,15 @@ struct gpuos_stream_x {
     }
   }
 
-  // A row that comes stamped is normalised twice, at first whatever lies where it will: code that has not been run
-  // for a layer takes microseconds to come, and all SMs wait here. False: stop.
+  // False: stop.
   GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                                   uint32_t stamp, const weights &by) {
     bool over = true;
-#pragma unroll 1
-    for (int rehearsed = !KEEPS_ROW; rehearsed < 2; rehearsed++) {
-      if (KEEPS_ROW && rehearsed)
-        over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
-          *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
-        });
-      normalise(ctx, from, row, by);
-    }
+    if constexpr (KEEPS_ROW)
+      over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
+        *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
+      });
+    normalise(ctx, from, row, by);
     return over;
   }
 

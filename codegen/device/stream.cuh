@@ -90,6 +90,7 @@ GPUOS_DEVICE void gpuos_end_loading(gpuos_loader &loader) {
 // Then it is the loader's.
 GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
   gpuos_cta &cta = *loader.cta;
+  gpuos_want_after(loader);
   if (!gpuos_await_tile(cta, loader.turn + 1)) return false;
   if (!ld_relaxed_shared(&cta.slots[(loader.turn + 1) % GPUOS_SLOTS].alike)) return false;
   gpuos_end_loading(loader);
@@ -159,7 +160,7 @@ __device__ __noinline__ bool gpuos_await_inputs(gpuos_ctx ctx) {
   bool over = true;
   if (gpuos_warp() == 0) {
     uint64_t met = flow.met;
-    over = gpuos_wait_all(cta, *ctx.slot, met, [] {});
+    over = gpuos_wait_all(cta, *ctx.slot, met);
   }
   over = !gpuos_barrier_or(!over);
   if (over && gpuos_lane0()) *(volatile uint64_t *)&flow.met = mark;
@@ -334,7 +335,7 @@ GPUOS_DEVICE void gpuos_record_stream(gpuos_cta &cta, const gpuos_slot &slot, ui
 template <class PROGRAM>
 GPUOS_DEVICE bool gpuos_store_stream(const gpuos_ctx &ctx, gpuos_storer &s) {
   gpuos_cta &cta = *ctx.cta;
-  if (!gpuos_wait_all(cta, *ctx.slot, s.met, [] {})) return false;
+  if (!gpuos_wait_all(cta, *ctx.slot, s.met)) return false;
   if (gpuos_lane0()) gpuos_say_running(ctx, s.turn);
   if (!PROGRAM::store(ctx, s.turn, ctx.slot->of->unit)) return false;
   if (!gpuos_lane0()) return true;
@@ -359,7 +360,7 @@ GPUOS_DEVICE bool gpuos_another_follows(gpuos_cta &cta, const gpuos_slot &slot, 
 GPUOS_DEVICE bool gpuos_await_plain(const gpuos_ctx &ctx, gpuos_storer &s) {
   gpuos_cta &cta = *ctx.cta;
   if (ctx.slot->of->from[0] != GPUOS_NONE) {
-    if (!gpuos_wait_all(cta, *ctx.slot, s.met, [] {})) return false;
+    if (!gpuos_wait_all(cta, *ctx.slot, s.met)) return false;
     __threadfence_block();
     if (gpuos_lane0()) st_relaxed_shared(&ctx.slot->cleared, 1);
   }

@@ -439,12 +439,18 @@ GPUOS_DEVICE bool gpuos_wait_range(gpuos_cta &cta, const gpuos_slot &slot, uint3
   return true;
 }
 
+// The same without anything else to do, for several agents: one code, since it is cold when it is wanted.
+__device__ __noinline__ bool gpuos_wait_counters(gpuos_cta &cta, const gpuos_slot &slot,
+                                                 uint32_t first, uint32_t count) {
+  return gpuos_wait_range(cta, slot, first, count, [] {});
+}
+
 // All lanes: what the tile sees by stamps, by the counters. `late`: these have long been full, and the stamps should be
 // there. False: stop.
 GPUOS_DEVICE bool gpuos_wait_stamped(const gpuos_ctx &ctx, bool late) {
   const gpuos_wait_list_t list = gpuos_list_of(*ctx.cta, *ctx.slot);
   const uint32_t first = list.first + list.count - list.stamped;
-  if (!gpuos_wait_range(*ctx.cta, *ctx.slot, first, list.stamped, [] {})) return false;
+  if (!gpuos_wait_counters(*ctx.cta, *ctx.slot, first, list.stamped)) return false;
   if (!late || list.stamped == 0) return true;
   const gpuos_wait_t wait = ctx.cta->waits[first];
   const uint32_t count = wait.threshold * ctx.slot->step;
@@ -456,15 +462,27 @@ GPUOS_DEVICE bool gpuos_wait_stamped(const gpuos_ctx &ctx, bool late) {
 GPUOS_DEVICE uint64_t gpuos_wait_mark(const gpuos_slot &slot) {
   return (uint64_t)slot.step << 32 | slot.tile.wait_list;
 }
-template <class MEANWHILE>
-GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_t &met,
-                                 MEANWHILE meanwhile) {
+template <class WAIT>
+GPUOS_DEVICE bool gpuos_wait_listed(gpuos_cta &cta, const gpuos_slot &slot, uint64_t &met,
+                                    WAIT wait) {
   const uint64_t mark = gpuos_wait_mark(slot);
   if (mark == met) return true;
   if (met >> 32 != slot.step) fence_acq_rel_gpu(); // the host may have written inputs
   const gpuos_wait_list_t list = gpuos_list_of(cta, slot);
-  if (!gpuos_wait_range(cta, slot, list.first, list.count - list.stamped, meanwhile)) return false;
+  if (!wait(list.first, list.count - list.stamped)) return false;
   if constexpr (GPUOS_CTAS == 2) fence_proxy_async(); // for bulk copies as well
   met = mark;
   return true;
+}
+template <class MEANWHILE>
+GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_t &met,
+                                 MEANWHILE meanwhile) {
+  return gpuos_wait_listed(cta, slot, met, [&](uint32_t first, uint32_t count) {
+    return gpuos_wait_range(cta, slot, first, count, meanwhile);
+  });
+}
+GPUOS_DEVICE bool gpuos_wait_all(gpuos_cta &cta, const gpuos_slot &slot, uint64_t &met) {
+  return gpuos_wait_listed(cta, slot, met, [&](uint32_t first, uint32_t count) {
+    return gpuos_wait_counters(cta, slot, first, count);
+  });
 }
