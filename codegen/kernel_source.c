@@ -76,10 +76,9 @@ static bool is_stream(const instance_t *instance) {
 static bool has_ring(const instance_t *instance) {
   return is_stream(instance) || is_wgmma(instance);
 }
-// Weights that stream the loader knows how to load (device/stream_load.cuh). Attention whose keys stream waits and
-// signals as other units do.
+// Attention whose keys stream waits and signals as other units do.
 static bool is_loaded(const instance_t *instance) {
-  return is_wgmma(instance) || !strcmp(instance->kind, gos_device_attention_ring.name);
+  return has_ring(instance) || !strcmp(instance->kind, gos_device_attention_ring.name);
 }
 static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
 static bool is_any(const instance_t *instance) { return (void)instance, true; }
@@ -151,6 +150,41 @@ static void add_units(gos_text_t *text, const source_t *source) {
                over_units(source, "gpuos_most_sums", is_stream));
   gos_text_add(text, "  enum { SMEM_BYTES = %s };\n",
                has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
+}
+
+// The first unit whose weights the loader loads by the same code: one code for all of a shape, since what was not run for
+// a layer has to come from the L2.
+static bool load_alike(const gos_op_t *a, const gos_op_t *b) {
+  static const gpuos_as_t roles[] = {GPUOS_AS_W0, GPUOS_AS_W1};
+  if (a->op.extent[1] != b->op.extent[1] || a->op.extent[3] != b->op.extent[3]) return false;
+  for (int i = 0; i < 2; i++) {
+    const gpuos_operand_t *x = gos_op_find(a, roles[i]), *y = gos_op_find(b, roles[i]);
+    if (!x != !y || (x && (x - a->operands != y - b->operands || x->dtype != y->dtype)))
+      return false;
+  }
+  return true;
+}
+static uint32_t loaded_as(const source_t *source, uint32_t unit) {
+  const instance_t *all = source->instances.at;
+  const gos_op_t *ops = source->plan->ops.at;
+  for (uint32_t i = 0; i < unit && is_stream(&all[unit]); i++)
+    if (is_stream(&all[i]) && load_alike(&ops[all[i].ops.at[0]], &ops[all[unit].ops.at[0]]))
+      return i;
+  return unit;
+}
+
+static void add_load(gos_text_t *text, const source_t *source) {
+  gos_text_add(text, "  GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit) {\n"
+                     "    switch (unit) {\n");
+  for (uint32_t i = 0; i < source->instances.count; i++) {
+    if (!is_loaded(&source->instances.at[i]) || loaded_as(source, i) != i) continue;
+    for (uint32_t k = i; k < source->instances.count; k++)
+      if (is_loaded(&source->instances.at[k]) && loaded_as(source, k) == i)
+        gos_text_add(text, "    case %u:\n", k);
+    gos_text_add(text, "      return %s::load(loader);\n",
+                 unit_name(source, &source->instances.at[i]));
+  }
+  gos_text_add(text, "    default: return;\n    }\n  }\n");
 }
 
 // One member of the program: a switch over units, of those that `is` says; what comes before the unit's
@@ -262,15 +296,14 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
                "  GPUOS_DEVICE const gpuos_op_numbers &numbers(uint32_t op) { return "
                "gpuos_numbers[op]; }\n");
   add_run(text, source);
-  add_switch(text, source, "GPUOS_DEVICE void load(gpuos_loader &loader, uint32_t unit)", is_loaded,
-             "", "::load(loader)", "");
+  add_load(text, source);
   add_switch(text, source,
              "GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t turn, uint32_t unit)",
              is_stream, "", "::store(ctx, turn)", "false");
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
              "false");
-  add_switch(text, source, "GPUOS_DEVICE gpuos_stream_cut cut(uint32_t unit)", is_stream, "",
-             "::cut()", "gpuos_stream_cut{}");
+  add_switch(text, source, "GPUOS_DEVICE uint2 weights(uint32_t unit)", is_stream, "",
+             "::weights()", "make_uint2(0, 0)");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }

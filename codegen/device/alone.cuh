@@ -6,7 +6,8 @@
 // alone does what most tiles take: where the next one is follows from the last. The warp comes together where
 // an operator's records are fetched, or a box is divided out.
 #pragma once
-#include "stream_load.cuh"
+#include "ahead.cuh"
+#include "take.cuh"
 
 // Tiles that do not stream: the loader is through with them at no time at all, so that one SM would take several
 // while others had none, and run them one after the other. So it keeps one, until that one's turn has come, as what is
@@ -84,13 +85,13 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gp
   if (place == GPUOS_NONE || s.of.count == 0 || (uint32_t)ticket < end) return;
   const gpuos_known &next = cta.known[place];
   if (!PROGRAM::bulk(next.unit)) return;
-  const gpuos_stream_cut cut = PROGRAM::cut(next.unit);
-  const uint32_t count = cut.count, rows = next.op.tile[2];
+  const uint2 weights = PROGRAM::weights(next.unit);
+  const uint32_t count = weights.x == weights.y ? 1 : 2, rows = next.op.tile[2];
   const uint32_t tile =
       ld_relaxed_shared(&cta.lent_rank) + s.beyond / count * ld_relaxed_shared(&cta.lent_sms);
   const uint32_t row_bytes = next.op.extent[3] * 2, lo = tile * rows;
   if (lo >= next.op.extent[2] || s.beyond * rows * row_bytes >= GPUOS_BEYOND_BYTES) return;
-  const uint64_t from = next.places[s.beyond % count ? cut.place[1] : cut.place[0]].address;
+  const uint64_t from = next.places[s.beyond % count ? weights.y : weights.x].address;
   const uint32_t bytes = min(rows, next.op.extent[2] - lo) * row_bytes;
   if (gpuos_ask_touch(cta, GPUOS_TOUCH_SCHEDULER, from + (uint64_t)lo * row_bytes, bytes))
     s.beyond++;

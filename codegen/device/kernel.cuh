@@ -21,7 +21,7 @@
 #include "relay.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
-#include "stream_load.cuh"
+#include "stream.cuh"
 #include "watch.cuh"
 
 enum {
@@ -47,7 +47,7 @@ GPUOS_DEVICE bool gpuos_await_memory(gpuos_loader &loader, uint32_t turn) {
 }
 
 // The ring is filled for the tile in loader.slot. False: stop.
-template <class PROGRAM> GPUOS_DEVICE bool gpuos_fill_ring(gpuos_loader &loader, uint32_t turn) {
+template <class PROGRAM> GPUOS_DEVICE bool gpuos_load_tile(gpuos_loader &loader, uint32_t turn) {
   gpuos_cta &cta = *loader.cta;
   if (loader.slot->realign && !gpuos_realign(loader)) return false;
   PROGRAM::load(loader, loader.slot->of->unit);
@@ -65,7 +65,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_fill_rings(gpuos_loader &loader
     loader.wanted = false;
     const bool bulk = PROGRAM::bulk(loader.slot->of->unit);
     if (bulk && !ring_before && !gpuos_await_memory(loader, turn)) break;
-    if (bulk && !gpuos_fill_ring<PROGRAM>(loader, turn)) break;
+    if (bulk && !gpuos_load_tile<PROGRAM>(loader, turn)) break;
     ring_before = bulk;
     gpuos_want_next(loader);
   }
@@ -76,11 +76,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_stream_tiles(gpuos_loader &load
   loader.stream = gpuos_find_stream(*loader.cta, loader.smem);
   while (gpuos_await_tile(*loader.cta, loader.turn)) {
     gpuos_begin_loading(loader);
-    const uint32_t unit = loader.slot->of->unit;
-    if (PROGRAM::bulk(unit))
-      gpuos_load_stream(loader, PROGRAM::cut(unit));
-    else
-      PROGRAM::load(loader, unit);
+    PROGRAM::load(loader, loader.slot->of->unit);
     gpuos_end_loading(loader);
   }
 }

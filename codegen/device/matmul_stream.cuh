@@ -14,7 +14,6 @@
 // that was not run for a layer is not in the instruction cache.
 #pragma once
 #include "matmul_stream_x.cuh"
-#include "stream_load.cuh"
 
 template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_shape {
   GPUOS_DEVICE constexpr int up(int n, int to) { return (n + to - 1) / to * to; }
@@ -52,9 +51,54 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
   static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
   static_assert(PIECES <= 8, "two halves of four");
 
+  // ---- load: the loader's thread ----------------------------------------------------------------
+
   GPUOS_DEVICE uint32_t part_bytes(uint32_t part) {
     const uint32_t from = part * PART_BYTES;
     return PARTS == 1 ? ROW_BYTES : min((uint32_t)PART_BYTES, ROW_BYTES - from);
+  }
+
+  // Stage by stage, in the order of run_tile. False: stop.
+  GPUOS_DEVICE bool load_tile(gpuos_loader &loader, const uint64_t (&w)[2]) {
+    const gpuos_box_t &box = loader.slot->box;
+    const uint32_t lo = box.lo[2], end = lo + box.n[2];
+    uint32_t left = (box.n[2] + STAGE_ROWS - 1) / STAGE_ROWS * (COUNT * PARTS); // stages
+    if (left <= 2 * GPUOS_WANT_STAGES) gpuos_want_after(loader);
+    for (uint32_t first = lo; first < end; first += STAGE_ROWS) {
+      const uint32_t rows = min(end - first, (uint32_t)STAGE_ROWS);
+#pragma unroll
+      for (int c = 0; c < COUNT; c++)
+#pragma unroll 1
+        for (uint32_t part = 0; part < PARTS; part++) {
+          loader.rest = {w[c] + (uint64_t)first * ROW_BYTES, (end - first) * ROW_BYTES};
+          if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return false;
+          if (--left == GPUOS_WANT_STAGES) gpuos_want_after(loader);
+        }
+    }
+    return true;
+  }
+  // This tile, and those after it that are alike, of the weights at `w`.
+  GPUOS_DEVICE void load(gpuos_loader &loader, const uint64_t (&w)[2]) {
+    while (load_tile(loader, w) && gpuos_load_alike(loader)) {
+    }
+  }
+
+  // In one copy, if rows follow each other there as they do here: few long copies are faster.
+  GPUOS_DEVICE bool load_stage(gpuos_loader &loader, uint64_t from, uint32_t rows, uint32_t part) {
+    const uint32_t bytes = part_bytes(part);
+    const uint64_t policy = createpolicy_evict_first();
+    uint32_t full, to;
+    if (!gpuos_enter_stream(loader, rows * bytes, full, to)) return false;
+    if constexpr (PITCH == ROW_BYTES) {
+      cp_async_bulk_hint(to, from, rows * bytes, full, policy);
+    } else {
+#pragma unroll(STAGE_ROWS <= 4 ? STAGE_ROWS : 1)
+      for (uint32_t r = 0; r < STAGE_ROWS; r++)
+        if (r < rows)
+          cp_async_bulk_hint(to + r * PITCH, from + r * ROW_BYTES + part * PART_BYTES, bytes, full,
+                             policy);
+    }
+    return true;
   }
 
   // ---- multiply: a warp -------------------------------------------------------------------------
@@ -270,20 +314,17 @@ template <class U> struct gpuos_matmul_stream {
     SUM_BYTES = COUNT * U::TILE_N * shape::SUM_BYTES,
     BULK = 1,
   };
-  // For the loader.
-  GPUOS_DEVICE constexpr gpuos_stream_cut cut() {
-    constexpr bool WHOLE = shape::PARTS == 1;
-    return {COUNT,
-            {w0::PLACE, second_place()},
-            shape::ROW_BYTES,
-            shape::STAGE_ROWS,
-            shape::PARTS,
-            WHOLE ? (int)shape::ROW_BYTES : (int)shape::PART_BYTES,
-            shape::PITCH};
+  // Operands w0 and w1, which is w0 again if there is none.
+  GPUOS_DEVICE constexpr uint2 weights() {
+    if constexpr (COUNT == 2) return {w0::PLACE, w1::PLACE};
+    return {w0::PLACE, w0::PLACE};
   }
-  GPUOS_DEVICE constexpr uint32_t second_place() {
-    if constexpr (COUNT == 2) return w1::PLACE;
-    return w0::PLACE;
+
+  GPUOS_DEVICE void load(gpuos_loader &loader) {
+    const gpuos_known &of = *loader.slot->of;
+    uint64_t w[2] = {of.places[w0::PLACE].address, 0};
+    if constexpr (COUNT == 2) w[1] = of.places[w1::PLACE].address;
+    shape::load(loader, w);
   }
 
   GPUOS_DEVICE uint32_t run(const gpuos_ctx &ctx, uint32_t turn) {
