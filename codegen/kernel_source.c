@@ -81,7 +81,6 @@ static bool is_loaded(const instance_t *instance) {
   return has_ring(instance) || !strcmp(instance->kind, gos_device_attention_ring.name);
 }
 static bool is_plain(const instance_t *instance) { return !has_ring(instance); }
-static bool is_any(const instance_t *instance) { return (void)instance, true; }
 
 static bool has(const source_t *source, bool (*is)(const instance_t *instance)) {
   for (size_t i = 0; i < source->instances.count; i++)
@@ -128,14 +127,12 @@ static const char *unit_name(const source_t *source, const instance_t *instance)
                     instance->number);
 }
 
-// "FUNCTION<unit, unit...>()" of the instances that are so.
-static const char *over_units(const source_t *source, const char *function,
-                              bool (*is)(const instance_t *instance)) {
+// "FUNCTION<unit, unit...>()" of all instances.
+static const char *over_units(const source_t *source, const char *function) {
   gos_text_t text = {.arena = source->arena};
   const char *comma = "";
   gos_text_add(&text, "%s<", function);
   for (size_t i = 0; i < source->instances.count; i++) {
-    if (!is(&source->instances.at[i])) continue;
     gos_text_add(&text, "%s\n      %s", comma, unit_name(source, &source->instances.at[i]));
     comma = ",";
   }
@@ -143,11 +140,21 @@ static const char *over_units(const source_t *source, const char *function,
   return text.at;
 }
 
+// Results of a tile whose weights stream, at most: each has a partial sum of every warp.
+static uint32_t most_results(const gos_plan_t *plan) {
+  uint32_t most = 0;
+  for (size_t i = 0; i < plan->ops.count; i++) {
+    const gos_op_t *op = &plan->ops.at[i];
+    uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
+    uint32_t results = weights * op->op.tile[1] * op->op.tile[2];
+    if (op->streams && results > most) most = results;
+  }
+  return most;
+}
+
 static void add_units(gos_text_t *text, const source_t *source) {
-  gos_text_add(text, "  enum { UNIT_BYTES = %s };\n",
-               over_units(source, "gpuos_most_smem", is_any));
-  gos_text_add(text, "  enum { SUM_BYTES = %s };\n",
-               over_units(source, "gpuos_most_sums", is_stream));
+  gos_text_add(text, "  enum { UNIT_BYTES = %s };\n", over_units(source, "gpuos_most_smem"));
+  gos_text_add(text, "  enum { SUM_BYTES = %u * GPUOS_WARPS * 4 };\n", most_results(source->plan));
   gos_text_add(text, "  enum { SMEM_BYTES = %s };\n",
                has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
 }
@@ -270,19 +277,18 @@ static void find_numbers(const source_t *source, const gpuos_table_t *table, num
 
 static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   size_t count = source->plan->ops.count;
-  const gpuos_op_t *ops = GPUOS_SECTION(table, gpuos_op_t, ops);
   numbers_t *numbers = gos_alloc(source->arena, count * sizeof *numbers);
   find_numbers(source, table, numbers);
   gos_text_add(text, "\n%s const gpuos_op_numbers gpuos_numbers[] = {\n",
                count * NUMBERS_BYTES > MOST_CONSTANTS ? "__device__" : "__constant__");
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0, first = 0; i < count; i++) { // operands are numbered as table.c does
     const numbers_t *n = &numbers[i];
-    const uint32_t *from = source->plan->ops.at[i].from;
-    gos_text_add(text,
-                 "    {%u, %u, %u, %u, %uu, %uu, %u, %u, %u, %uu, {%uu, %uu, %uu, %uu}},\n", n->unit,
-                 ops[i].first_operand, ops[i].operand_count, find_next(source->plan, i), n->crowd,
-                 n->crowd_end, n->from, n->count, n->wait_list, n->signal, from[0], from[1],
-                 from[2], from[3]);
+    const gos_op_t *op = &source->plan->ops.at[i];
+    gos_text_add(text, "    {%u, %u, %u, %u, %uu, %uu, %u, %u, %u, %uu, {%uu, %uu, %uu, %uu}},\n",
+                 n->unit, first, op->op.operand_count, find_next(source->plan, i), n->crowd,
+                 n->crowd_end, n->from, n->count, n->wait_list, n->signal, op->from[0], op->from[1],
+                 op->from[2], op->from[3]);
+    first += op->op.operand_count;
   }
   gos_text_add(text, "};\n");
 }

@@ -47,7 +47,8 @@ static bool only_later_uses(MlirOperation append, MlirOperation attention) {
 static MlirOperation place_append(MlirOperation attention, MlirOperation before) {
   MlirOperation user = first_user(mlirOperationGetResult(attention, 0), (MlirOperation){NULL});
   MlirOperation place = mlirOperationGetNextInBlock(attention);
-  if (!mlirOperationIsNull(user) && gos_op_get_spec(user)) place = mlirOperationGetNextInBlock(user);
+  if (!mlirOperationIsNull(user) && gos_op_get_spec(user))
+    place = mlirOperationGetNextInBlock(user);
   if (mlirOperationIsNull(before) || !mlirOperationIsBeforeInBlock(before, place)) return place;
   return before;
 }

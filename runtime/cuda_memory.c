@@ -172,10 +172,10 @@ gpuos_status_t gos_cuda_allocate(gpuos_program_t *program) {
 // ---- free ---------------------------------------------------------------------------------------
 
 static void free_device_memory(const gos_cu_t *cu, const gos_cuda_program_t *state) {
-  const uint64_t owned[] = {state->args.table,   state->args.buffers, state->args.places,
-                            state->args.counters, state->args.control, state->args.sms,
-                            state->args.parks,   state->args.park_area, state->args.maps,
-                            state->args.trace,   state->args.stats,   state->args.stamps};
+  const uint64_t owned[] = {state->args.table,    state->args.buffers,   state->args.places,
+                            state->args.counters, state->args.control,   state->args.sms,
+                            state->args.parks,    state->args.park_area, state->args.maps,
+                            state->args.trace,    state->args.stats,     state->args.stamps};
   for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
     if (owned[i] != 0) cu->cuMemFree(owned[i]);
   for (uint32_t i = 0; i < state->buffer_count; i++)

@@ -36,8 +36,8 @@ gpuos_status_t gos_cuda_upload_places(gpuos_program_t *program) {
     for (uint32_t i = ops[o].first_operand; i < ops[o].first_operand + ops[o].operand_count; i++)
       places[i] = place_of(&ops[o], &operands[i], state->buffers);
   gpuos_status_t status =
-      gos_cuda_upload(program, "operands' places", places,
-                      table->operands.count * sizeof *places, &state->args.places);
+      gos_cuda_upload(program, "operands' places", places, table->operands.count * sizeof *places,
+                      &state->args.places);
   CUresult result = status == GPUOS_OK ? cu->cuStreamSynchronize(state->stream) : CUDA_SUCCESS;
   free(places);
   if (status != GPUOS_OK) return status;

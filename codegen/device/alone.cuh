@@ -57,7 +57,8 @@ GPUOS_DEVICE bool gpuos_crowded(gpuos_cta &cta, gpuos_crowd &crowd, uint32_t tur
 GPUOS_DEVICE bool gpuos_may_join(const gpuos_cta &cta, const gpuos_alone &s) {
   if (s.crowd.holds || s.of.count == 0 || s.of.first + s.of.count != s.of.crowd) return false;
   const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
-  return (uint32_t)(ticket >> 32) == s.step && (uint32_t)ticket - s.of.crowd < s.of.crowd_end - s.of.crowd;
+  return (uint32_t)(ticket >> 32) == s.step &&
+         (uint32_t)ticket - s.of.crowd < s.of.crowd_end - s.of.crowd;
 }
 
 // Beyond its last tile that does not stream, and has not ended, it has another one: what comes after that others may have,

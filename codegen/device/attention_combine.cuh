@@ -92,8 +92,7 @@ template <class U> struct gpuos_attention_combine {
     float2 *sums = (float2 *)ctx.smem + gpuos_warp() * (ROUND / 2) + gpuos_lane();
 #pragma unroll
     for (int i = 0; i < LOADS; i++) sums[i * 32] = make_float2(sum[i][0], sum[i][1]);
-    if (gpuos_lane() < QUERIES)
-      ends(ctx, gpuos_warp())[gpuos_lane()] = make_float2(end[0], end[1]);
+    if (gpuos_lane() < QUERIES) ends(ctx, gpuos_warp())[gpuos_lane()] = make_float2(end[0], end[1]);
     return true;
   }
   GPUOS_DEVICE float2 *ends(const gpuos_ctx &ctx, uint32_t warp) {

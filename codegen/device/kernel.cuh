@@ -290,13 +290,9 @@ template <class... NUMBERS> constexpr uint32_t gpuos_largest(NUMBERS... numbers)
   for (uint32_t number : all) largest = number > largest ? number : largest;
   return largest;
 }
-// Dynamic shared memory: the most that any of the operators' units takes; bytes of partial sums that a
-// slot has room for.
+// Dynamic shared memory: the most that any of the operators' units takes.
 template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
   return gpuos_largest(UNITS::SMEM_BYTES...);
-}
-template <class... UNITS> constexpr uint32_t gpuos_most_sums() {
-  return gpuos_largest(UNITS::SUM_BYTES...);
 }
 
 // PROGRAM is the generated struct: UNIT_BYTES, shared memory that a unit takes; SUM_BYTES, that of a

@@ -8,17 +8,16 @@
 // is the result: K in a fragment may run in any order that A and B share. What a warp loads at once is
 // SEGS * 64 bytes of each of ROWS rows; these loads of a row go round the warps.
 //
-// U, the generated instantiation, has operands x, w0, w1, norm, out, inputs; M, rows of X; K; TILE_N;
+// U, the generated instantiation, has operands x, w0, w1, norm, out, inputs; M, rows of X; K;
 // ROWS; ELEM, the format of W and of X in shared memory; X_STAMPED, OUT_STAMPED: what travels stamped
 // (stamp.cuh); of(acc, in), the expression. What depends on its shape alone is shared by all that have it: code
 // that was not run for a layer is not in the instruction cache.
 #pragma once
 #include "matmul_stream_x.cuh"
 
-template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_shape {
+template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
   GPUOS_DEVICE constexpr int up(int n, int to) { return (n + to - 1) / to * to; }
   enum {
-    COUNT = COUNT_,
     M = M_,
     ROWS = ROWS_,
     SEGS = 8 / ROWS,
@@ -58,8 +57,8 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
     return PARTS == 1 ? ROW_BYTES : min((uint32_t)PART_BYTES, ROW_BYTES - from);
   }
 
-  // Stage by stage, in the order of run_tile. False: stop.
-  GPUOS_DEVICE bool load_tile(gpuos_loader &loader, const uint64_t (&w)[2]) {
+  // Stage by stage, in the order of run_tile, of COUNT operands in turn. False: stop.
+  template <int COUNT> GPUOS_DEVICE bool load_tile(gpuos_loader &loader, const uint64_t (&w)[2]) {
     const gpuos_box_t &box = loader.slot->box;
     const uint32_t lo = box.lo[2], end = lo + box.n[2];
     uint32_t left = (box.n[2] + STAGE_ROWS - 1) / STAGE_ROWS * (COUNT * PARTS); // stages
@@ -78,8 +77,8 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
     return true;
   }
   // This tile, and those after it that are alike, of the weights at `w`.
-  GPUOS_DEVICE void load(gpuos_loader &loader, const uint64_t (&w)[2]) {
-    while (load_tile(loader, w) && gpuos_load_alike(loader)) {
+  template <int COUNT> GPUOS_DEVICE void load(gpuos_loader &loader, const uint64_t (&w)[2]) {
+    while (load_tile<COUNT>(loader, w) && gpuos_load_alike(loader)) {
     }
   }
 
@@ -251,16 +250,16 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
   // One tile's products, stage by stage. While half of one is multiplied the next half is loaded, from the next
   // stage if need be, so that one's latencies are the other's work. False: stop.
   GPUOS_DEVICE bool run_tile(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &x,
-                             uint32_t to) {
+                             uint32_t to, int count) {
     const uint32_t rows = ld_relaxed_shared(&ctx.slot->box.n[2]);
-    target t = {to, 0, rows, COUNT == 2 ? ctx.slot->of->op.tile[2] * SUM_BYTES : 0, 0};
+    target t = {to, 0, rows, ctx.slot->of->op.tile[2] * SUM_BYTES, 0};
     words one, other;
     sums s;
     uint32_t ws;
     if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
     load_words(one, p, ws, 0, part_bytes(0));
     for (;;) {
-      const bool wraps = t.c + 1 == COUNT;
+      const bool wraps = t.c + 1 == count;
       const uint32_t next = wraps ? t.first + STAGE_ROWS : t.first;
 #pragma unroll(STAYS ? PARTS : 1)
       for (int part = 0; part < PARTS; part++) {
@@ -282,14 +281,16 @@ template <int M_, int K, int ROWS_, int ELEM, int COUNT_> struct gpuos_stream_sh
     }
   }
 
-  // The tile of this turn, and those after it that have the same X, which is there. The turn after them.
-  static __device__ __noinline__ uint32_t run(gpuos_ctx ctx, uint32_t turn) {
+  // The tile of this turn, of `count` operands W, and those after it that have the same X, which is there. The turn after
+  // them.
+  static __device__ __noinline__ uint32_t run(gpuos_ctx ctx, uint32_t turn, int count) {
     const place p = find_place(ctx);
     gpuos_reader r = gpuos_read_stream(ctx);
     fragment x = {};
     if (STAYS) load_fragment(x, p, 0, X_PIECES);
     do {
-      if (!run_tile(ctx, r, p, x, gpuos_sums(ctx, turn))) return gpuos_give_up_stream(ctx, turn);
+      if (!run_tile(ctx, r, p, x, gpuos_sums(ctx, turn), count))
+        return gpuos_give_up_stream(ctx, turn);
     } while (gpuos_next_alike(ctx, turn));
     gpuos_keep_place(ctx, r);
     return turn;
@@ -305,13 +306,12 @@ template <class U> struct gpuos_matmul_stream {
   using inputs = typename U::inputs;
 
   enum { M = U::M, COUNT = w1::PRESENT ? 2 : 1 };
-  using shape = gpuos_stream_shape<M, U::K, U::ROWS, U::ELEM, COUNT>;
+  using shape = gpuos_stream_shape<M, U::K, U::ROWS, U::ELEM>;
   enum { NORM = norm::PRESENT ? (int)norm::DTYPE : (int)GPUOS_NO_NORM };
   using rows_of_x = gpuos_stream_x<M, U::K, x::DTYPE, NORM, U::ELEM, U::X_STAMPED != 0,
                                    shape::X_PITCH, shape::X_END>;
   enum {
     SMEM_BYTES = rows_of_x::SMEM_BYTES,
-    SUM_BYTES = COUNT * U::TILE_N * shape::SUM_BYTES,
     BULK = 1,
   };
   // Operands w0 and w1, which is w0 again if there is none.
@@ -324,14 +324,14 @@ template <class U> struct gpuos_matmul_stream {
     const gpuos_known &of = *loader.slot->of;
     uint64_t w[2] = {of.places[w0::PLACE].address, 0};
     if constexpr (COUNT == 2) w[1] = of.places[w1::PLACE].address;
-    shape::load(loader, w);
+    shape::template load<COUNT>(loader, w);
   }
 
   GPUOS_DEVICE uint32_t run(const gpuos_ctx &ctx, uint32_t turn) {
     gpuos_x_source from = {x::base(ctx), 0, x::step(ctx, 1)};
     if constexpr (norm::PRESENT) from.norm = norm::base(ctx);
     if (!rows_of_x::load(ctx, from)) return gpuos_give_up_stream(ctx, turn);
-    return shape::run(ctx, turn);
+    return shape::run(ctx, turn, COUNT);
   }
 
   // ---- store: a store warp ----------------------------------------------------------------------
@@ -360,6 +360,7 @@ template <class U> struct gpuos_matmul_stream {
     const gpuos_box_t &box = ctx.slot->box;
     const uint32_t count = box.n[2] * M, sums = gpuos_sums(ctx, turn);
     const uint32_t stamp = gpuos_stamp(ctx.slot->step, ctx.slot->tile.op);
+    const uint32_t second = ctx.slot->of->op.tile[2]; // the rows of the second W
     others in = {};
     load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
     if (!gpuos_await_sums(ctx, turn)) return false;
@@ -370,8 +371,7 @@ template <class U> struct gpuos_matmul_stream {
       if (i >= 32) load_others(ctx, i, in);
 #pragma unroll
       for (int k = 0; k < inputs::COUNT; k++) arguments[k] = in[k][0];
-      const float acc[2] = {total(sums, row, b),
-                            COUNT == 2 ? total(sums, U::TILE_N + row, b) : 0.0f};
+      const float acc[2] = {total(sums, row, b), COUNT == 2 ? total(sums, second + row, b) : 0.0f};
       const float result[1] = {U::of(acc, arguments)};
       if constexpr (U::OUT_STAMPED)
         gpuos_stamped<out::DTYPE>::store(*ctx.cta, out::at(ctx, point), result[0], stamp);

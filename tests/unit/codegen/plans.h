@@ -132,7 +132,8 @@ static inline void set_attention(gos_op_t *op, uint32_t page_size, uint32_t spli
   const float scale = 0.125f;
   memcpy(&op->op.params[0], &scale, sizeof scale);
   op->op.params[1] = page_size, op->op.params[2] = HEAD_DIM, op->op.params[3] = HEADS / KV_HEADS;
-  op->op.params[4] = split_len, op->op.params[5] = page_size == 0, op->op.params[7] = page_size != 0;
+  op->op.params[4] = split_len, op->op.params[5] = page_size == 0,
+  op->op.params[7] = page_size != 0;
 }
 
 // Paged, in two splits, and their merge.
