@@ -44,10 +44,13 @@ template <class U> struct gpuos_attention_combine {
 
   GPUOS_DEVICE uint32_t find_splits(const gpuos_ctx &ctx, uint32_t row) {
     const uint32_t splits = partial::extent(ctx, 2);
-    if constexpr (!pos::PRESENT) return splits;
-    const uint32_t *params = ctx.slot->of->op.params;
-    const int position = pos::index(ctx, (uint64_t)row * pos::stride(ctx, 3));
-    return gpuos_used_splits(position, splits, params[7], params[4]);
+    if constexpr (pos::PRESENT) {
+      const uint32_t *params = ctx.slot->of->op.params;
+      const int position = pos::index(ctx, (uint64_t)row * pos::stride(ctx, 3));
+      return gpuos_used_splits(position, splits, params[7], params[4]);
+    } else {
+      return splits;
+    }
   }
   GPUOS_DEVICE void find_round(const gpuos_ctx &ctx, round &r) {
     r.splits = find_splits(ctx, r.point[1]);
@@ -144,7 +147,7 @@ template <class U> struct gpuos_attention_combine {
   // give it up.
   GPUOS_DEVICE bool run_round(const gpuos_ctx &ctx, const round &r, bool &entered) {
     const uint32_t element = r.first + gpuos_thread() * RUN;
-    bool waits = !U::STAMPED;
+    bool waits = !U::STAMPED || entered;
     state s;
 #pragma unroll 1
     for (uint32_t first = 0; first < r.splits;) {

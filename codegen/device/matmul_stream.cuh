@@ -28,10 +28,12 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     ROW_PIECES = (ROW_BYTES + PIECE_BYTES - 1) / PIECE_BYTES,
     // Two whole rows in a phase of a load would lie in the same banks.
     PAD = SEGS == 1 ? 64 : 0,
-    // Whole rows in a stage, in groups of ROWS that are multiplied together; or a part of one group.
+    // Whole rows in a stage, in groups of ROWS that are multiplied together; or one of two rows, since a copy of 14
+    // KiB takes as long as one of 28; or a part of one group.
     FIT = GPUOS_STREAM_BYTES / (ROWS * (ROW_BYTES + PAD)),
     MOST_PIECES = (GPUOS_STREAM_BYTES / ROWS - PAD) / PIECE_BYTES / GPUOS_WARPS * GPUOS_WARPS,
-    PARTS = FIT ? 1 : (ROW_PIECES + MOST_PIECES - 1) / MOST_PIECES,
+    SPREAD = !FIT && ROWS == 2 && ROW_BYTES <= GPUOS_STREAM_BYTES,
+    PARTS = FIT || SPREAD ? 1 : (ROW_PIECES + MOST_PIECES - 1) / MOST_PIECES,
     PART_PIECES = PARTS == 1 ? (int)ROW_PIECES : up((ROW_PIECES + PARTS - 1) / PARTS, GPUOS_WARPS),
     PART_BYTES = PART_PIECES * PIECE_BYTES,                // of one row
     TURNS = (PART_PIECES + GPUOS_WARPS - 1) / GPUOS_WARPS, // pieces of a warp, of a group
@@ -39,7 +41,8 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
              : FIT < 8 / TURNS ? (int)FIT
                                : 8 / TURNS,
     PIECES = GROUPS * TURNS, // of a warp, of a stage
-    STAGE_ROWS = GROUPS * ROWS,
+    STAGE_ROWS = SPREAD ? 1 : GROUPS * ROWS,
+    STEP_ROWS = GROUPS * ROWS,
     PITCH = (PARTS == 1 ? (int)ROW_BYTES : (int)PART_BYTES) + PAD,
     EVEN = ROW_BYTES % (GPUOS_WARPS * PIECE_BYTES) == 0, // in each part all warps have as many
     X_END = ROW_PIECES * PIECE_BYTES,                    // zeros follow K
@@ -48,7 +51,7 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
   };
   static_assert(ROWS >= 2 && FRAGMENTS <= 4, "rows of X");
   static_assert(PARTS == 1 || PART_PIECES <= MOST_PIECES, "a part is a stage");
-  static_assert(PIECES <= 8, "two halves of four");
+  static_assert(PIECES <= (SPREAD ? 16 : 8), "two halves of four, or four quarters");
 
   // ---- load: the loader's thread ----------------------------------------------------------------
 
@@ -63,16 +66,20 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     const uint32_t lo = box.lo[2], end = lo + box.n[2];
     uint32_t left = (box.n[2] + STAGE_ROWS - 1) / STAGE_ROWS * (COUNT * PARTS); // stages
     if (left <= 2 * GPUOS_WANT_STAGES) gpuos_want_after(loader);
-    for (uint32_t first = lo; first < end; first += STAGE_ROWS) {
-      const uint32_t rows = min(end - first, (uint32_t)STAGE_ROWS);
+    for (uint32_t first = lo; first < end; first += STEP_ROWS) {
+      const uint32_t rows = min(end - first, (uint32_t)STEP_ROWS);
 #pragma unroll
-      for (int c = 0; c < COUNT; c++)
+      for (int c = 0; c < COUNT; c++) {
+        const uint64_t from = w[c] + (uint64_t)first * ROW_BYTES;
+        loader.rest = {from, (end - first) * ROW_BYTES};
 #pragma unroll 1
-        for (uint32_t part = 0; part < PARTS; part++) {
-          loader.rest = {w[c] + (uint64_t)first * ROW_BYTES, (end - first) * ROW_BYTES};
-          if (!load_stage(loader, w[c] + (uint64_t)first * ROW_BYTES, rows, part)) return false;
+        for (uint32_t i = 0; i < (SPREAD ? rows : (uint32_t)PARTS); i++) {
+          if (!(SPREAD ? load_stage(loader, from + i * ROW_BYTES, 1, 0)
+                       : load_stage(loader, from, rows, i)))
+            return false;
           if (--left == GPUOS_WANT_STAGES) gpuos_want_after(loader);
         }
+      }
     }
     return true;
   }
@@ -114,6 +121,7 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
   // What depends on the lane alone, in registers: asking for the lane's number takes as long as two products.
   struct place {
     uint32_t skip, w;        // its 16 bytes of its warp's first piece: of a row, in a group of W
+    bool second;             // it has those of a group's second row
     uint32_t x[FRAGMENTS];   // and in X
     bool has[FRAGMENTS];     // X has that row
     uint32_t kept;           // which row of a group it keeps the sum of, or NO_ROW
@@ -125,7 +133,7 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     const uint32_t warp = gpuos_warp() * PIECE_BYTES, x = mov_shared_address(ctx.smem);
     place p;
     p.skip = warp + (g % SEGS * 4 + q) * 16;
-    p.w = mov_u32(row * PITCH + p.skip);
+    p.w = mov_u32(SPREAD ? p.skip : row * PITCH + p.skip), p.second = row == 1;
     p.kept = mov_u32(g % SEGS == 0 && q % SEGS == 0 ? row : (uint32_t)NO_ROW);
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; f++) {
@@ -144,8 +152,8 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     ALL_PIECES = PARTS * TURNS, // of a warp, of a group over all parts
     // A warp's part of X is the same in all stages, and stays in registers if those last.
     STAYS = ALL_PIECES * FRAGMENTS <= 16,
-    // Of a stage: what a warp loads while it multiplies what it has loaded before.
-    HALF = (PIECES + 1) / 2,
+    // Of a stage, or of two rows: what a warp loads while it multiplies what it has loaded before.
+    HALF = SPREAD ? (PIECES + 3) / 4 : (PIECES + 1) / 2,
     X_PIECES = STAYS ? (int)ALL_PIECES : (int)HALF, // of X in registers at once
   };
 
@@ -281,6 +289,52 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     }
   }
 
+  // The stages of the next group's rows are full; this lane's. A row that is not there is the other one again: nobody
+  // keeps its sum. False: stop.
+  GPUOS_DEVICE bool await_rows(const gpuos_ctx &ctx, gpuos_reader r, const place &p, uint32_t rows,
+                               uint32_t &ws) {
+    uint32_t at[2];
+    if (!gpuos_await_stream(*ctx.cta, r, at[0])) return false;
+    at[1] = at[0];
+    r.at.next(r.count);
+    if (rows > 1 && !gpuos_await_stream(*ctx.cta, r, at[1])) return false;
+    ws = p.second ? at[1] : at[0];
+    return true;
+  }
+
+  // The same with a row in each stage, and a quarter of two rows at once.
+  GPUOS_DEVICE bool run_spread(const gpuos_ctx &ctx, gpuos_reader &r, const place &p, fragment &x,
+                               uint32_t to, int count) {
+    const uint32_t rows = ld_relaxed_shared(&ctx.slot->box.n[2]);
+    target t = {to, 0, rows, ctx.slot->of->op.tile[2] * SUM_BYTES, 0};
+    words w[2];
+    sums s;
+    uint32_t ws;
+    if (!await_rows(ctx, r, p, rows, ws)) return false;
+    load_words(w[0], p, ws, 0, ROW_BYTES);
+    for (;;) {
+      const bool wraps = t.c + 1 == count;
+      const uint32_t next = wraps ? t.first + STEP_ROWS : t.first;
+#pragma unroll
+      for (int q = 0; q < 4; q++) {
+        if (q < 3) {
+          load_words(w[(q + 1) % 2], p, ws, (q + 1) * HALF, ROW_BYTES);
+        } else {
+          gpuos_leave_stream(r);
+          if (rows - t.first > 1) gpuos_leave_stream(r);
+          if (next < rows) {
+            if (!await_rows(ctx, r, p, rows - next, ws)) return false;
+            load_words(w[0], p, ws, 0, ROW_BYTES);
+          }
+        }
+        if (!STAYS) load_fragment(x, p, q * HALF, min((int)HALF, PIECES - q * HALF));
+        multiply(s, x, w[q % 2], p, q * HALF, 0, 0, ROW_BYTES, t);
+      }
+      if (next >= rows) return true;
+      t.first = next, t.c = wraps ? 0 : t.c + 1;
+    }
+  }
+
   // The tile of this turn, of `count` operands W, and those after it that have the same X, which is there. The turn after
   // them.
   static __device__ __noinline__ uint32_t run(gpuos_ctx ctx, uint32_t turn, int count) {
@@ -289,8 +343,13 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     fragment x = {};
     if (STAYS) load_fragment(x, p, 0, X_PIECES);
     do {
-      if (!run_tile(ctx, r, p, x, gpuos_sums(ctx, turn), count))
-        return gpuos_give_up_stream(ctx, turn);
+      const uint32_t to = gpuos_sums(ctx, turn);
+      bool over;
+      if constexpr (SPREAD)
+        over = run_spread(ctx, r, p, x, to, count);
+      else
+        over = run_tile(ctx, r, p, x, to, count);
+      if (!over) return gpuos_give_up_stream(ctx, turn);
     } while (gpuos_next_alike(ctx, turn));
     gpuos_keep_place(ctx, r);
     return turn;

@@ -289,14 +289,16 @@ enum { GPUOS_PATIENCE_NS = 1000000 };
 __device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
   const uint32_t at = turn % GPUOS_SLOTS, all = 0xffffffffu;
-  uint64_t since_ns = 0, patience_ns = GPUOS_PATIENCE_NS;
+  uint64_t since_ns = 0;
+  bool late = false;
   while (!__all_sync(all, mbarrier_try_wait_parity(&cta.sums_full[at], gpuos_parity(turn)))) {
     if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
     const uint64_t now_ns = mov_globaltimer();
     if (since_ns == 0 || ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
-    if (!__any_sync(all, now_ns - since_ns > patience_ns)) continue;
-    if (!gpuos_wait_stamped(ctx, patience_ns != GPUOS_PATIENCE_NS)) return false;
-    since_ns = 0, patience_ns = 1000ull * cta.wait_limit_us;
+    const uint64_t limit_ns = late ? 1000ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
+    if (!__any_sync(all, now_ns - since_ns > limit_ns)) continue;
+    if (!gpuos_wait_stamped(ctx, late)) return false;
+    since_ns = 0, late = true;
   }
   return true;
 }

@@ -19,6 +19,18 @@ def product(rows, k, n, dtype="bf16", out="f32", norm=None, **more):
     return build
 
 
+def gate_and_up(rows, k, n):
+    """Two matrices in one operator, row by row in turn."""
+    def build(g):
+        g.tensor("x", (rows, k), "bf16")
+        for name in ("gate", "up"):
+            g.tensor("w_" + name, (n, k), "bf16", role="weight", scale=0.1)
+            g.op("matmul", x="x", w="w_" + name, transpose_w=True, out=name)
+        g.op("map", expr="silu(a) * b", a="gate", b="up", out="y")
+        g.returns("y")
+    return build
+
+
 def one_x_two_ways(g):
     """The same bytes of x as rows of two lengths, and with two norms: what one SM has of it is of no use
     for the next."""
@@ -59,8 +71,11 @@ def layer(rows, d, f):
 def cases():
     for rows in (1, 2, 3, 4, 5, 8, 9, 16):
         yield f"{rows} rows", product(rows, 264, 71)
-    for k in (8, 40, 256, 1544, 9000):
+    for k in (8, 40, 256, 1544, 9000, 16384, 17000):
         yield f"K {k}", product(1, k, 37)
+    yield "a row a stage, 2 rows", product(2, 9216, 11)
+    yield "a row a stage, 4 rows", product(4, 8456, 6, add=True)
+    yield "a row a stage, gate and up", gate_and_up(1, 10248, 13)
     yield "long rows, several", product(7, 2312, 45)
     yield "long rows in parts, nine", product(9, 3840, 20)
     yield "more tiles than SMs", product(1, 1024, 1200)
