@@ -25,7 +25,7 @@ template <class U> struct gpuos_argmax {
   using out = typename U::out;
   enum { RUN = U::RUN, SMEM_BYTES = GPUOS_REDUCE_BYTES };
 
-  enum { BATCH = 12 }; // runs that are on their way at once
+  enum { BATCH = 8 }; // runs that are on their way at once
 
   // ---- load -------------------------------------------------------------------------------------
 

@@ -20,58 +20,6 @@ struct gpuos_x_source {
   uint32_t step; // elements from row to row
 };
 
-// A thread's part of a row of `chunks` chunks of eight elements that travels stamped: its chunks, one after the other,
-// several loads each.
-template <int FROM> struct gpuos_stamped_row {
-  using stamped = gpuos_stamped<FROM>;
-  enum { LOADS = 8 / stamped::WORDS }; // of a chunk
-  GPUOS_DEVICE uint32_t chunk_of(uint32_t load) {
-    return gpuos_thread() + load / LOADS * GPUOS_THREADS;
-  }
-
-  // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
-  // as long as that. Each time it looks at the words that are likely to come last, and at OTHERS of those
-  // before. False: stop.
-  template <int OTHERS, class TAKE>
-  GPUOS_DEVICE bool await(const gpuos_ctx &ctx, uint64_t words_at, uint32_t chunks, uint32_t stamp,
-                          TAKE take) {
-    if (gpuos_thread() >= chunks) return true;
-    const uint32_t last = ((chunks - 1 - gpuos_thread()) / GPUOS_THREADS + 1) * LOADS - 1;
-    uint32_t next = 0; // those from it on to before the last are not taken
-    for (bool ended = false; !ended || next < last;) {
-      uint4 words[1 + OTHERS];
-#pragma unroll
-      for (int i = 0; i <= OTHERS; i++) {
-        const uint32_t load = i == 0 ? last : min(next + i - 1, last);
-        words[i] = stamped::load(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
-      }
-      const uint32_t before = next;
-      bool there = true;
-#pragma unroll
-      for (int i = 1; i <= OTHERS; i++) {
-        there = there && next < last && stamped::there(words[i], stamp);
-        if (there) take(next++, words[i]);
-      }
-      there = !ended && stamped::there(words[0], stamp);
-      if (there) take(last, words[0]);
-      ended |= there;
-      if (next == before && !there && gpuos_look_again(ctx)) return false;
-    }
-    return true;
-  }
-
-  // Elements of two bytes, as they are, to `row` in shared memory, half a chunk with each load: the first and third
-  // pair first, as fragments want them. A function of its own: rows of all lengths share it. False: stop.
-  static __device__ __noinline__ bool copy(gpuos_ctx ctx, uint64_t words_at, char *row,
-                                           uint32_t chunks, uint32_t stamp) {
-    return await<4>(ctx, words_at, chunks, stamp, [&](uint32_t i, const uint4 &w) {
-      const uint2 words = stamped::pack(w);
-      uint32_t *to = (uint32_t *)(row + chunk_of(i) * 16) + i % 2;
-      to[0] = words.x, to[2] = words.y;
-    });
-  }
-};
-
 template <int M, int K, int FROM, int NORM, int ELEM, bool STAMPED, int PITCH, int END>
 struct gpuos_stream_x {
   using source = gpuos_x_source;
@@ -99,6 +47,12 @@ struct gpuos_stream_x {
         make_uint4(words.x, words.z, words.y, words.w);
   }
 
+  GPUOS_DEVICE void put_half(const gpuos_ctx &ctx, uint32_t row, uint32_t chunk, int half,
+                             uint2 words) {
+    uint32_t *to = (uint32_t *)(ctx.smem + row * PITCH + chunk * 16) + half;
+    to[0] = words.x, to[2] = words.y;
+  }
+
   // All rows, chunk by chunk.
   GPUOS_DEVICE void copy_rows(const gpuos_ctx &ctx, const source &from) {
     enum { ALL = M * CHUNKS, TURNS_OF_ALL = (ALL + GPUOS_THREADS - 1) / GPUOS_THREADS };
@@ -123,9 +77,45 @@ struct gpuos_stream_x {
     }
   }
 
+  // A thread's loads of a row that travels stamped: its chunks, one after the other.
   using stamped = gpuos_stamped<FROM>;
-  using stamped_row = gpuos_stamped_row<FROM>;
-  enum { LOADS = stamped_row::LOADS, ROW_LOADS = TURNS * LOADS };
+  enum { LOADS = 8 / stamped::WORDS, ROW_LOADS = TURNS * LOADS };
+  GPUOS_DEVICE uint32_t chunk_of(uint32_t load) {
+    return gpuos_thread() + load / LOADS * GPUOS_THREADS;
+  }
+
+  // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
+  // as long as that. It looks at all of a row of eight loads, which is mostly there when an SM comes to it; of longer ones
+  // at the words that are likely to come last, and at a few of those before. False: stop.
+  enum { OTHERS = ROW_LOADS <= 8 ? ROW_LOADS - 1 : 4 };
+  template <class TAKE>
+  GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
+                              uint32_t stamp, TAKE take) {
+    if (CHUNKS < GPUOS_THREADS && gpuos_thread() >= CHUNKS) return true;
+    const uint64_t words_at = stamped::at(*ctx.cta, row_of_x(from, row));
+    const uint32_t last = ((CHUNKS - 1 - gpuos_thread()) / GPUOS_THREADS + 1) * LOADS - 1;
+    uint32_t next = 0; // those from it on to before the last are not taken
+    for (bool ended = false; !ended || next < last;) {
+      uint4 words[1 + OTHERS];
+#pragma unroll
+      for (int i = 0; i <= OTHERS; i++) {
+        const uint32_t load = i == 0 ? last : min(next + i - 1, last);
+        words[i] = stamped::load(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
+      }
+      const uint32_t before = next;
+      bool there = true;
+#pragma unroll
+      for (int i = 1; i <= OTHERS; i++) {
+        there = there && next < last && stamped::there(words[i], stamp);
+        if (there) take(next++, words[i]);
+      }
+      there = !ended && stamped::there(words[0], stamp);
+      if (there) take(last, words[0]);
+      ended |= there;
+      if (next == before && !there && gpuos_look_again(ctx)) return false;
+    }
+    return true;
+  }
 
   // Where a thread keeps floats of its load number `load` for itself.
   GPUOS_DEVICE float2 *kept(const gpuos_ctx &ctx, uint32_t load) {
@@ -139,7 +129,7 @@ struct gpuos_stream_x {
 #pragma unroll
       for (int i = 0; i < ROW_LOADS; i++) {
         const float2 two = *kept(ctx, i);
-        const bool has = stamped_row::chunk_of(i) < CHUNKS;
+        const bool has = chunk_of(i) < CHUNKS;
         v[i / LOADS][i % LOADS * 2] = has ? two.x : 0.0f;
         v[i / LOADS][i % LOADS * 2 + 1] = has ? two.y : 0.0f;
       }
@@ -172,26 +162,25 @@ struct gpuos_stream_x {
     }
   }
 
-  // A row is mostly there when an SM comes to it: all of it is looked at. False: stop.
-  enum { OTHERS = ROW_LOADS <= 8 ? ROW_LOADS - 1 : 4 };
+  // False: stop.
   GPUOS_DEVICE bool normalise_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                                   uint32_t stamp, const weights &by) {
     bool over = true;
     if constexpr (KEEPS_ROW)
-      over = stamped_row::template await<OTHERS>(ctx, stamped::at(*ctx.cta, row_of_x(from, row)),
-                                                 CHUNKS, stamp, [&](uint32_t i, const uint4 &w) {
-                                                   *kept(ctx, i) = make_float2(
-                                                       __uint_as_float(w.x), __uint_as_float(w.z));
-                                                 });
+      over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
+        *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
+      });
     normalise(ctx, from, row, by);
     return over;
   }
 
+  // Half a chunk with each load.
   GPUOS_DEVICE bool copy_stamped(const gpuos_ctx &ctx, const source &from, uint32_t row,
                                  uint32_t stamp) {
     static_assert(stamped::BYTES == 2, "X has the format that W has");
-    return stamped_row::copy(ctx, stamped::at(*ctx.cta, row_of_x(from, row)),
-                             ctx.smem + row * PITCH, CHUNKS, stamp);
+    return await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
+      put_half(ctx, row, chunk_of(i), i % 2, stamped::pack(w));
+    });
   }
 
   GPUOS_DEVICE uint4 scaled(const float (&v)[8], const gpuos_words<NORM_DTYPE, 8> &by,
