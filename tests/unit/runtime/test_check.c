@@ -75,6 +75,10 @@ static gpuos_operand_t *operand(gos_tables_t *t, uint32_t op, gpuos_as_t as) {
   DEFECT(SAMPLER, operand, sliced_norm, t->ops.at[2].slice = 2)                                    \
   DEFECT(SAMPLER, record, negative_eps, t->ops.at[1].params[0] = 0xbf800000)                       \
   DEFECT(ATTENTION, operand, splits_too_short, t->ops.at[3].params[4] = 1)                         \
+  DEFECT(ATTENTION, record, no_shares, t->ops.at[3].params[7] = 0)                                 \
+  DEFECT(ATTENTION, record, more_shares_than_splits, t->ops.at[3].params[7] = 3)                   \
+  DEFECT(ATTENTION, record, splits_of_no_length_merged, t->ops.at[4].params[4] = 0)                \
+  DEFECT(ATTENTION, record, no_shares_merged, t->ops.at[4].params[7] = 0)                          \
   DEFECT(ATTENTION, operand, partial_length, t->ops.at[4].params[2] = 3)                           \
   DEFECT(ATTENTION, operand, few_sequences, operand(t, 2, GPUOS_AS_PAGES)->extent[2] = 1)          \
   DEFECT(ATTENTION, operand, other_cache_in, operand(t, 2, GPUOS_AS_CACHE_IN)->stride[0] = 0)      \
