@@ -159,8 +159,7 @@ static void add_units(gos_text_t *text, const source_t *source) {
                has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
 }
 
-// The first unit whose weights the loader loads by the same code: one code for all of a shape, since what was not run for
-// a layer has to come from the L2.
+// Weights of the same shape, at the same places among the operands.
 static bool load_alike(const gos_op_t *a, const gos_op_t *b) {
   static const gpuos_as_t roles[] = {GPUOS_AS_W0, GPUOS_AS_W1};
   if (a->op.extent[1] != b->op.extent[1] || a->op.extent[3] != b->op.extent[3]) return false;
@@ -171,6 +170,8 @@ static bool load_alike(const gos_op_t *a, const gos_op_t *b) {
   }
   return true;
 }
+// The first unit whose weights the loader loads by the same code: one for all of a shape, since code that was not run for
+// a layer has to come from the L2.
 static uint32_t loaded_as(const source_t *source, uint32_t unit) {
   const instance_t *all = source->instances.at;
   const gos_op_t *ops = source->plan->ops.at;
@@ -224,7 +225,7 @@ static void add_run(gos_text_t *text, const source_t *source) {
                is_stream, "", "::run(ctx, turn)", "turn + 1");
 }
 
-enum { MOST_CONSTANTS = 32 << 10 }; // bytes, of 64 KiB that a program has
+enum { MOST_CONSTANTS = 48 << 10 }; // bytes, of 64 KiB that a program has
 
 // As device/unit.cuh has them, but for what the plan says of an operator itself.
 typedef struct numbers {

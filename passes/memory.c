@@ -97,8 +97,8 @@ static void place_graph(gos_plan_t *plan, const gpuos_graph_t *graph) {
       for (int y = 0; y < x; y++)
         seen = seen || plan->ops.at[op].operands[y].value == plan->ops.at[op].operands[x].value;
       if (value->buffer == plan->workspace && value->last_op == op && !seen)
-        *gos_push(plan->ir->scratch, &resting) = (hole_t){value->offset_bytes, padded(value->bytes),
-                                                          op + 1 + (plan->streams ? REST : 0)};
+        *gos_push(plan->ir->scratch, &resting) = (hole_t){
+            value->offset_bytes, padded(value->bytes), op + 1 + (plan->streams ? REST : 0)};
     }
   }
 }

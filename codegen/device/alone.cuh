@@ -69,7 +69,7 @@ GPUOS_DEVICE bool gpuos_stays_behind(gpuos_cta &cta, const gpuos_alone &s) {
   return !mbarrier_test_wait_parity(&cta.slot_empty[turn % GPUOS_SLOTS], gpuos_parity(turn));
 }
 
-// Fetched while no ticket is wanted: the way of records is three times as long as a ticket's.
+// Fetched while no ticket is wanted: the way of records is as long as a ticket's.
 enum { GPUOS_CHAIN = 2 };
 
 // Of an operator without tickets left the loader has stopped: weights of the next one that streams, those of the

@@ -28,8 +28,8 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     ROW_PIECES = (ROW_BYTES + PIECE_BYTES - 1) / PIECE_BYTES,
     // Two whole rows in a phase of a load would lie in the same banks.
     PAD = SEGS == 1 ? 64 : 0,
-    // Whole rows in a stage, in groups of ROWS that are multiplied together; or one of two rows, since a copy of 14
-    // KiB takes as long as one of 28; or a part of one group.
+    // Whole rows in a stage, in groups of ROWS that are multiplied together; or one row of two, as few
+    // long copies are faster than many short ones; or a part of one group.
     FIT = GPUOS_STREAM_BYTES / (ROWS * (ROW_BYTES + PAD)),
     MOST_PIECES = (GPUOS_STREAM_BYTES / ROWS - PAD) / PIECE_BYTES / GPUOS_WARPS * GPUOS_WARPS,
     SPREAD = !FIT && ROWS == 2 && ROW_BYTES <= GPUOS_STREAM_BYTES,
@@ -152,9 +152,9 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
     ALL_PIECES = PARTS * TURNS, // of a warp, of a group over all parts
     // A warp's part of X is the same in all stages, and stays in registers if those last.
     STAYS = ALL_PIECES * FRAGMENTS <= 16,
-    // Of a stage, or of two rows: what a warp loads while it multiplies what it has loaded before.
-    HALF = SPREAD ? (PIECES + 3) / 4 : (PIECES + 1) / 2,
-    X_PIECES = STAYS ? (int)ALL_PIECES : (int)HALF, // of X in registers at once
+    // What a warp loads while it multiplies what it has loaded before: half of a stage, or a quarter of two rows.
+    BATCH = SPREAD ? (PIECES + 3) / 4 : (PIECES + 1) / 2,
+    X_PIECES = STAYS ? (int)ALL_PIECES : (int)BATCH, // of X in registers at once
   };
 
   // A lane's part of X, of so many pieces. Lanes whose row X does not have keep what is there: it only gets
@@ -171,9 +171,9 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
           x.x[i][f] = ld_shared_v2(p.x[f] + (from + i) * GPUOS_WARPS * PIECE_BYTES);
   }
 
-  // This warp's pieces of half a stage.
+  // A batch of this warp's pieces.
   struct words {
-    uint32_t piece[HALF][4];
+    uint32_t piece[BATCH][4];
   };
   GPUOS_DEVICE bool has_piece(int piece, uint32_t skip, uint32_t bytes) {
     return (EVEN ? 0 : skip) + piece % TURNS * GPUOS_WARPS * PIECE_BYTES < bytes;
@@ -181,7 +181,7 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
   // Pieces number `from` on of the stage at `ws`, which has `bytes` of each row.
   GPUOS_DEVICE void load_words(words &w, const place &p, uint32_t ws, int from, uint32_t bytes) {
 #pragma unroll
-    for (int i = 0; i < HALF; i++) {
+    for (int i = 0; i < BATCH; i++) {
       const int piece = from + i;
       uint4 v = make_uint4(0, 0, 0, 0);
       if (piece < PIECES && has_piece(piece, p.skip, bytes))
@@ -215,7 +215,7 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
   GPUOS_DEVICE void multiply(sums &s, const fragment &x, const words &w, const place &p, int from,
                              int x_from, int part, uint32_t bytes, const target &t) {
 #pragma unroll
-    for (int i = 0; i < HALF; i++) {
+    for (int i = 0; i < BATCH; i++) {
       const int piece = from + i, turn = piece % TURNS;
       if (piece >= PIECES) break;
       if (turn == 0 && part == 0) clear(s);
@@ -273,16 +273,16 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
       for (int part = 0; part < PARTS; part++) {
         const bool last = part + 1 == PARTS;
         const uint32_t bytes = part_bytes(part);
-        load_words(other, p, ws, HALF, bytes);
-        if (!STAYS) load_fragment(x, p, part * TURNS, HALF);
+        load_words(other, p, ws, BATCH, bytes);
+        if (!STAYS) load_fragment(x, p, part * TURNS, BATCH);
         multiply(s, x, one, p, 0, part * TURNS, part, bytes, t);
         gpuos_leave_stream(r);
         if (!last || next < t.rows) {
           if (!gpuos_await_stream(*ctx.cta, r, ws)) return false;
           load_words(one, p, ws, 0, part_bytes(last ? 0 : part + 1));
         }
-        if (!STAYS) load_fragment(x, p, part * TURNS + HALF, PIECES - HALF);
-        multiply(s, x, other, p, HALF, part * TURNS, part, bytes, t);
+        if (!STAYS) load_fragment(x, p, part * TURNS + BATCH, PIECES - BATCH);
+        multiply(s, x, other, p, BATCH, part * TURNS, part, bytes, t);
       }
       if (next >= t.rows) return true;
       t.first = next, t.c = wraps ? 0 : t.c + 1;
@@ -318,7 +318,7 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
 #pragma unroll
       for (int q = 0; q < 4; q++) {
         if (q < 3) {
-          load_words(w[(q + 1) % 2], p, ws, (q + 1) * HALF, ROW_BYTES);
+          load_words(w[(q + 1) % 2], p, ws, (q + 1) * BATCH, ROW_BYTES);
         } else {
           gpuos_leave_stream(r);
           if (rows - t.first > 1) gpuos_leave_stream(r);
@@ -327,8 +327,8 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
             load_words(w[0], p, ws, 0, ROW_BYTES);
           }
         }
-        if (!STAYS) load_fragment(x, p, q * HALF, min((int)HALF, PIECES - q * HALF));
-        multiply(s, x, w[q % 2], p, q * HALF, 0, 0, ROW_BYTES, t);
+        if (!STAYS) load_fragment(x, p, q * BATCH, min((int)BATCH, PIECES - q * BATCH));
+        multiply(s, x, w[q % 2], p, q * BATCH, 0, 0, ROW_BYTES, t);
       }
       if (next >= rows) return true;
       t.first = next, t.c = wraps ? 0 : t.c + 1;

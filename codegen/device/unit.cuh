@@ -65,9 +65,9 @@ struct __align__(16) gpuos_slot {
 
 // What code generation knows of an operator, for the scheduler.
 struct gpuos_op_numbers {
-  uint32_t unit; // that runs it
-  uint32_t first_operand, operand_count;
-  uint32_t next; // the operator after it whose records are best had early
+  uint32_t unit;                         // that runs it
+  uint32_t first_operand, operand_count; // as in its record, which is fetched with them
+  uint32_t next;                         // the operator after it whose records are best had early
   // Tickets of the next operator that should not crowd an SM, to before the last.
   uint32_t crowd, crowd_end;
   // If its tiles are cut along dimension 2 only, follow each other and have the same waits and signal: their
