@@ -91,6 +91,9 @@ def cases():
     yield "rmsnorm of small numbers", rmsnorm((4, 32), "f32", eps=1e-5, scale=1e-4)
     yield "softmax to bf16", softmax((4, 30), "f32", "bf16")
     yield "softmax of large numbers", softmax((4, 30), "f32", scale=500)
+    for n in (40000, 40003):
+        yield f"argmax of {n}", argmax((2, n), "e4m3")
+        yield f"argmax of {n} equals", argmax_rows([[5] * n, [1] + [5] * (n - 1)], [0, 1])
     yield "argmax of ties", argmax_rows([[1, 3, 3, 2], [5, 5, 5, 5], [-1, -2, -1, -3]], [1, 0, 0])
     yield "argmax of negatives", argmax_rows([[-5, -4, -9], [-1e30, -2e30, -3e38]], [1, 0])
     yield "argmax of zeros", argmax_rows([[-0.0, 0.0], [0.0, -0.0]], [0, 0])
