@@ -586,8 +586,8 @@ GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_t) == 32, "launch");
 // runtime resolves them once, so that an SM has all it needs of an operator by one way to the L2 and back.
 typedef struct gpuos_place {
   uint64_t address;
-  uint32_t step
-      [GPUOS_DIMS]; // elements, by iteration dimension; K of a matmul moves also a view read whole
+  // Elements, by iteration dimension; K of a matmul moves also a view that is read whole.
+  uint32_t step[GPUOS_DIMS];
   uint32_t stride[GPUOS_DIMS], extent[GPUOS_DIMS]; // of the view
 } gpuos_place_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_place_t) == 56, "place");

@@ -61,8 +61,8 @@ GPUOS_DEVICE bool gpuos_may_join(const gpuos_cta &cta, const gpuos_alone &s) {
          (uint32_t)ticket - s.of.crowd < s.of.crowd_end - s.of.crowd;
 }
 
-// Beyond its last tile that does not stream, and has not ended, it has another one: what comes after that others may have,
-// who are there when it begins.
+// Its last tile that does not stream has not ended, and it has one tile after that: the next ones are better drawn by SMs
+// that are free when they begin.
 GPUOS_DEVICE bool gpuos_stays_behind(gpuos_cta &cta, const gpuos_alone &s) {
   const uint32_t turn = s.crowd.turn, ahead = s.turn - turn;
   if (s.crowd.end == 0 || ahead < 2 || ahead >= GPUOS_SLOTS) return false;

@@ -284,7 +284,8 @@ struct gpuos_storer {
 };
 
 // Workers that look for stamps do so without end. If that takes long, the counters are waited for as well, which
-// tells after a while what is missing; and if they are full, what was counted has not come. False: stop.
+// tells after a while what is missing; and if they are full, what was counted has not come: said in half of the time, before
+// those who wait for this tile say that it has not. False: stop.
 enum { GPUOS_PATIENCE_NS = 1000000 };
 __device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
@@ -295,7 +296,7 @@ __device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
     if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
     const uint64_t now_ns = mov_globaltimer();
     if (since_ns == 0 || ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
-    const uint64_t limit_ns = late ? 1000ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
+    const uint64_t limit_ns = late ? 500ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
     if (!__any_sync(all, now_ns - since_ns > limit_ns)) continue;
     if (!gpuos_wait_stamped(ctx, late)) return false;
     since_ns = 0, late = true;

@@ -446,7 +446,7 @@ __device__ __noinline__ bool gpuos_wait_counters(gpuos_cta &cta, const gpuos_slo
 }
 
 // All lanes: what the tile sees by stamps, by the counters. `late`: these have long been full, and the stamps should be
-// there. False: stop.
+// there; the fault names the first counter. False: stop.
 GPUOS_DEVICE bool gpuos_wait_stamped(const gpuos_ctx &ctx, bool late) {
   const gpuos_wait_list_t list = gpuos_list_of(*ctx.cta, *ctx.slot);
   const uint32_t first = list.first + list.count - list.stamped;

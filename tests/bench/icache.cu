@@ -1,6 +1,6 @@
 // icache.cu: what instructions cost that are not in a cache: how much code an SM can go round in at full
-// speed, and how long it takes to run code once that it has not run for a while, on a quiet chip and beside a stream
-// that saturates the memory.
+// speed, and how long it takes to run code once that it has not run for a while, on a quiet chip and while all other
+// SMs read memory as fast as plain loads do. (What they read is one byte over and over: traffic, but little power.)
 //
 //   nvcc -std=c++17 -arch=sm_90a -O3 icache.cu -o icache && ./icache
 //
@@ -109,7 +109,7 @@ int main() {
   CHECK(cudaMalloc(&memory, bytes));
   CHECK(cudaMemset(memory, 0x3c, bytes));
   printf("%s: cycles an instruction going round, and cycles for each 128 bytes run once after %d KiB of other code:\n"
-         "           one warp         eight warps      eight beside a stream\n",
+         "           one warp         eight warps      eight, others reading\n",
          chip.name, OTHER_KIBS);
   const size_t words = bytes / sizeof(uint4);
   const int sms = chip.multiProcessorCount;

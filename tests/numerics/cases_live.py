@@ -41,6 +41,7 @@ def through_the_ring():
                          context=128))
     yield ("several stages", attention(3, 2, 1, 128, [[0, 511, 129], [64, 100, -1], [15, 17, 448]],
                                        context=512), {"budgets": (None, 40)})
+    yield "more splits than warps", attention(1, 2, 1, 64, [[1000], [620], [3]], context=1024)
     yield "in one split", attention(2, 2, 1, 64, [[0, 62], [1, 63]])
     yield "several stages of two", attention(1, 2, 1, 64, [[400], [127], [128], [129]], context=512)
     yield "interleaved heads of 64", attention(1, 2, 1, 64, [[5], [6]], pairing="interleaved")
