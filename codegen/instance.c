@@ -243,10 +243,15 @@ static void add_product_operands(gos_text_t *text, const gos_op_t *op) {
   add_inputs(text, op);
 }
 
+static const char *travels(bool stamped, bool fours) {
+  return fours ? "GPUOS_BY_FOURS" : stamped ? "GPUOS_BY_WORDS" : "GPUOS_BY_COUNTERS";
+}
+
 static void add_matmul_stream(gos_text_t *text, const gos_op_t *op) {
   add_product_operands(text, op);
   add_constants(text, "M = %u, K = %u", op->op.extent[1], op->op.extent[3]);
-  add_constants(text, "X_STAMPED = %d, OUT_STAMPED = %d", op->from[0] != GPUOS_NONE, op->stamps);
+  add_constants(text, "X_STAMPED = %s, OUT_STAMPED = %s",
+                travels(op->from[0] != GPUOS_NONE, op->from_fours), travels(op->stamps, op->fours));
   add_constants(text, "ROWS = %u, ELEM = %s", gos_stream_rows(op->op.extent[1], op->op.extent[3]),
                 dtype_names[gos_op_find(op, GPUOS_AS_W0)->dtype]);
   add_expression(text, op);

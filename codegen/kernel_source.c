@@ -210,19 +210,16 @@ static void add_switch(gos_text_t *text, const source_t *source, const char *hea
 
 // How the workers run a unit: one that loads by itself, or of two kinds with a ring.
 static void add_run(gos_text_t *text, const source_t *source) {
-  add_switch(text, source,
-             "GPUOS_DEVICE gpuos_outcome run_plain(const gpuos_ctx &ctx, uint32_t unit)", is_plain,
-             "gpuos_run<", ">(ctx)", "GPUOS_DONE");
+  add_switch(text, source, "GPUOS_DEVICE gpuos_outcome run_plain(uint32_t turn, uint32_t unit)",
+             is_plain, "gpuos_run<", ">(turn)", "GPUOS_DONE");
   if (has(source, is_wgmma))
     add_switch(text, source,
                "GPUOS_DEVICE gpuos_outcome run_wgmma(const gpuos_ctx &ctx, gpuos_worker &worker, "
                "uint32_t unit)",
                is_wgmma, "", "::run(ctx, worker)", "GPUOS_DONE");
   else
-    add_switch(text, source,
-               "GPUOS_DEVICE uint32_t run_stream(const gpuos_ctx &ctx, uint32_t turn, uint32_t "
-               "unit)",
-               is_stream, "", "::run(ctx, turn)", "turn + 1");
+    add_switch(text, source, "GPUOS_DEVICE uint32_t run_stream(uint32_t turn, uint32_t unit)",
+               is_stream, "", "::run(turn)", "turn + 1");
 }
 
 enum { MOST_CONSTANTS = 48 << 10 }; // bytes, of 64 KiB that a program has
@@ -309,8 +306,6 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
              is_stream, "", "::store(ctx, turn)", "false");
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
              "false");
-  add_switch(text, source, "GPUOS_DEVICE uint2 weights(uint32_t unit)", is_stream, "",
-             "::weights()", "make_uint2(0, 0)");
   gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
                      "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }
@@ -364,7 +359,7 @@ static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_ta
                "    GPUOS_THREADS + GPUOS_AGENTS, gpuos_program::SMEM_BYTES, 1, "
                "GPUOS_CTAS, %u, %u, %llu};\n",
                (unsigned long long)table->hash, count, kept_bytes(source->plan),
-               4ull * stamped_bytes(source->plan));
+               5ull * stamped_bytes(source->plan));
   if (count)
     gos_text_add(text,
                  "// operand, its dimensions along and across a run, outer, box\n"

@@ -44,6 +44,7 @@ static void add_buffers(const gos_plan_t *plan, records_t *to) {
                                .role = (uint8_t)from->role,
                                .dtype = (uint8_t)from->shape.dtype,
                                .rank = (uint8_t)from->shape.rank,
+                               .joined = from->joined,
                                .bytes = from->bytes};
     for (int d = 0; d < from->shape.rank; d++) buffer->shape[d] = (uint32_t)from->shape.dim[d];
   }

@@ -1,6 +1,6 @@
 // pipeline.c: the whole compiler, in order.
 //
-//   model.yaml --model--> dialect --legalize, fuse, attend--> dialect --lower--> plan
+//   model.yaml --model--> dialect --legalize, fuse, stack, attend--> dialect --lower--> plan
 //   plan --split, tile, footprint, bound, memory, stamp, schedule--> plan --table--> schedule table
 //   schedule table --check--> proven table
 //   plan --codegen--> CUDA C++ --NVRTC--> cubin --resources--> cubin, the table inside
@@ -32,6 +32,7 @@ static bool find_target(compilation_t *c);
 static bool stage_model(compilation_t *c) { return read_models(c) && find_target(c); }
 static bool stage_legalize(compilation_t *c) { return gos_pass_legalize(c->ir); }
 static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir, &c->plan); }
+static bool stage_stack(compilation_t *c) { return gos_pass_stack(c->ir); }
 static bool stage_attend(compilation_t *c) { return gos_pass_attend(c->ir); }
 static bool stage_lower(compilation_t *c) { return gos_pass_lower(c->ir, &c->plan); }
 static bool stage_split(compilation_t *c) { return gos_pass_split(&c->plan); }
@@ -87,20 +88,21 @@ typedef struct stage {
 
 static const stage_t stages[] = {
     {"model", stage_model, DIALECT},      {"legalize", stage_legalize, DIALECT},
-    {"fuse", stage_fuse, DIALECT},        {"attend", stage_attend, DIALECT},
-    {"lower", stage_lower, PLAN},         {"split", stage_split, PLAN},
-    {"tile", stage_tile, PLAN},           {"footprint", stage_footprint, PLAN},
-    {"bound", stage_bound, PLAN},         {"memory", stage_memory, PLAN},
-    {"stamp", stage_stamp, PLAN},         {"schedule", stage_schedule, PLAN},
-    {"table", stage_table, TEXT},         {"check", stage_check, TEXT},
-    {"codegen", stage_codegen, TEXT},     {"nvrtc", stage_nvrtc, TEXT},
-    {"resources", stage_resources, TEXT},
+    {"fuse", stage_fuse, DIALECT},        {"stack", stage_stack, DIALECT},
+    {"attend", stage_attend, DIALECT},    {"lower", stage_lower, PLAN},
+    {"split", stage_split, PLAN},         {"tile", stage_tile, PLAN},
+    {"footprint", stage_footprint, PLAN}, {"bound", stage_bound, PLAN},
+    {"memory", stage_memory, PLAN},       {"stamp", stage_stamp, PLAN},
+    {"schedule", stage_schedule, PLAN},   {"table", stage_table, TEXT},
+    {"check", stage_check, TEXT},         {"codegen", stage_codegen, TEXT},
+    {"nvrtc", stage_nvrtc, TEXT},         {"resources", stage_resources, TEXT},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 
-const char *const gos_stage_names[] = {
-    "model",  "legalize", "fuse",     "attend", "lower", "split",   "tile",  "footprint", "bound",
-    "memory", "stamp",    "schedule", "table",  "check", "codegen", "nvrtc", "resources", NULL};
+const char *const gos_stage_names[] = {"model",   "legalize", "fuse",      "stack",     "attend",
+                                       "lower",   "split",    "tile",      "footprint", "bound",
+                                       "memory",  "stamp",    "schedule",  "table",     "check",
+                                       "codegen", "nvrtc",    "resources", NULL};
 
 // ---- input --------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ typedef struct gos_buffer {
   gpuos_role_t role;
   gos_shape_t shape;
   uint64_t bytes;
+  bool joined; // lies right after the buffer before it, as a concat of weights asks
   gos_loc_t at;
 } gos_buffer_t;
 
@@ -39,11 +40,13 @@ typedef struct gos_op {
   gos_loc_t at;
   bool streams; // a matmul whose weights stream through the CTA: gos_op_streams. tile decides it
   bool stamps;  // what it writes travels stamped as well. stamp decides it
+  bool fours;   // and that four floats at a time: device/stamp.cuh
   // The operators whose stamped results it reads, GPUOS_NONE for none: as x or partial; of attention also as
   // k, v and rotation. stamp decides it
   uint32_t from[GOS_STAMPED];
-  bool keeps_x; // device code asks L2 to keep x while columns go by. schedule decides it
-  uint32_t sms; // SMs this operator's phase needs; 0: all. schedule decides it
+  bool from_fours; // its x comes four at a time
+  bool keeps_x;    // device code asks L2 to keep x while columns go by. schedule decides it
+  uint32_t sms;    // SMs this operator's phase needs; 0: all. schedule decides it
   // Ticket order of the grid's cells; NULL: row-major. schedule decides it
   uint32_t *order;
 } gos_op_t;

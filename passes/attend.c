@@ -1,7 +1,7 @@
 // attend: lets attention begin as soon as this step's q, k and v are there. Their rotation and the cache
 // leave the way to it: attention rotates q and k itself, by a table that all layers share, and takes the
 // key and value of a row's own position from k and v; kv_append comes after what needs attention.
-// needs:    fuse
+// needs:    stack
 // provides: attention with `own` and, where rope made its q and k, `rotation`; kv_append after it
 // keeps:    every rounding but that of the rotated q, which nobody stores. Only where a row is its own
 //           sequence (no seq): rows of one sequence see each other's keys, which this step writes
@@ -132,7 +132,7 @@ static void erase(MlirOperation op) {
   mlirOperationDestroy(op);
 }
 
-// q's matmul comes after k's and v's: its tiles are the largest, so the last of them is drawn longest before it ends, and
+// Where they are not one, q's matmul comes after k's and v's: its tiles are the largest, so the last of them is drawn longest before it ends, and
 // attention's can be drawn, and their keys asked for, meanwhile.
 static void delay_queries(MlirOperation attention) {
   MlirOperation matmul = producer(gos_op_in(attention, "q"), "matmul");

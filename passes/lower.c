@@ -29,16 +29,83 @@ static gpuos_role_t role_named(const char *name) {
                                   : GPUOS_INPUT;
 }
 
-static void add_graph_buffers(gos_ir_t *ir, MlirOperation func, void *user) {
-  gos_plan_t *plan = user;
-  MlirBlock block = block_of(func);
-  for (intptr_t i = 0; i < mlirBlockGetNumArguments(block); i++) {
-    MlirValue arg = mlirBlockGetArgument(block, i);
-    add_buffer(plan, gos_arg_string(ir, func, i, "gpuos.name"),
-               role_named(gos_arg_string(ir, func, i, "gpuos.role")), gos_shape_of(arg),
-               gos_value_place(ir, arg));
+// The weight that a concat takes as part `part` and whose buffer another can follow, as an argument's number; -1:
+// it is none.
+static intptr_t weight_part(gos_ir_t *ir, MlirOperation func, MlirOperation concat, int part) {
+  MlirValue value = gos_op_in(concat, gos_format(ir->scratch, "inputs%d", part));
+  if (!mlirValueIsABlockArgument(value)) return -1;
+  intptr_t arg = mlirBlockArgumentGetArgNumber(value);
+  gos_shape_t shape = gos_shape_of(value);
+  bool fits = role_named(gos_arg_string(ir, func, arg, "gpuos.role")) == GPUOS_WEIGHT &&
+              gos_shape_bytes(&shape) % GPUOS_BUFFER_ALIGNMENT == 0;
+  return fits ? arg : -1;
+}
+
+// Which argument's buffer follows which one's: those of weights that are concatenated by rows. An argument is in one
+// such row at most; what else is made of it is copied.
+typedef struct joints {
+  intptr_t *next, *before; // by argument; -1: none
+} joints_t;
+
+static void join_parts(gos_ir_t *ir, MlirOperation func, MlirOperation concat, joints_t *joints) {
+  gos_shape_t shape = gos_shape_of(mlirOperationGetResult(concat, 0));
+  int count = gos_op_in_count(concat, "inputs");
+  intptr_t parts[GOS_LIST_ROOM];
+  if (gos_concat_axis(concat) != 0) return;
+  if (gos_shape_bytes(&shape) / gpuos_dtype_bytes(shape.dtype) > UINT32_MAX) return;
+  for (int i = 0; i < count; i++) {
+    parts[i] = weight_part(ir, func, concat, i);
+    if (parts[i] < 0 || joints->next[parts[i]] >= 0 || joints->before[parts[i]] >= 0) return;
+    for (int j = 0; j < i; j++)
+      if (parts[j] == parts[i]) return;
   }
-  MlirOperation ret = mlirBlockGetTerminator(block);
+  for (int i = 1; i < count; i++)
+    joints->next[parts[i - 1]] = parts[i], joints->before[parts[i]] = parts[i - 1];
+}
+
+static joints_t find_joints(gos_ir_t *ir, MlirOperation func) {
+  MlirBlock block = block_of(func);
+  size_t args = (size_t)mlirBlockGetNumArguments(block);
+  joints_t joints = {gos_alloc(ir->scratch, (args + 1) * sizeof(intptr_t)),
+                     gos_alloc(ir->scratch, (args + 1) * sizeof(intptr_t))};
+  for (size_t i = 0; i < args; i++) joints.next[i] = joints.before[i] = -1;
+  for (MlirOperation op = mlirBlockGetFirstOperation(block); !mlirOperationIsNull(op);
+       op = mlirOperationGetNextInBlock(op))
+    if (gos_op_get_spec(op) && gos_op_is(op, "concat")) join_parts(ir, func, op, &joints);
+  return joints;
+}
+
+typedef struct graphs {
+  gos_plan_t *plan;
+  uint32_t next_buffer;
+  GOS_ARRAY(uint32_t) buffer_of; // the arguments of all graphs, one after another
+  size_t next_argument;
+  bool ok;
+} graphs_t;
+
+static void add_argument(gos_ir_t *ir, MlirOperation func, intptr_t i, graphs_t *all,
+                         uint32_t *buffer_of, bool joined) {
+  gos_plan_t *plan = all->plan;
+  MlirValue arg = mlirBlockGetArgument(block_of(func), i);
+  buffer_of[i] = (uint32_t)plan->buffers.count;
+  add_buffer(plan, gos_arg_string(ir, func, i, "gpuos.name"),
+             role_named(gos_arg_string(ir, func, i, "gpuos.role")), gos_shape_of(arg),
+             gos_value_place(ir, arg));
+  plan->buffers.at[buffer_of[i]].joined = joined;
+}
+
+// In the order in which they are declared, but for those that are joined to another one.
+static void add_graph_buffers(gos_ir_t *ir, MlirOperation func, void *user) {
+  graphs_t *all = user;
+  gos_plan_t *plan = all->plan;
+  intptr_t args = mlirBlockGetNumArguments(block_of(func));
+  joints_t joints = find_joints(ir, func);
+  size_t first = all->buffer_of.count;
+  for (intptr_t i = 0; i < args; i++) *gos_push(ir->arena, &all->buffer_of) = GPUOS_NONE;
+  for (intptr_t i = 0; i < args; i++)
+    for (intptr_t at = i; joints.before[i] < 0 && at >= 0; at = joints.next[at])
+      add_argument(ir, func, at, all, all->buffer_of.at + first, at != i);
+  MlirOperation ret = mlirBlockGetTerminator(block_of(func));
   for (intptr_t i = 0; i < mlirOperationGetNumOperands(ret); i++)
     if (gos_result_int(func, i, "gpuos.state", -1) < 0) {
       MlirValue value = mlirOperationGetOperand(ret, i);
@@ -116,11 +183,18 @@ static void assign_outputs(gos_lower_t *at, MlirOperation ret, uint32_t first_ou
   }
 }
 
+// Weights are in place. A concat that is returned has a place of its own.
+static bool is_in_place(const gos_lower_t *at, MlirOperation concat) {
+  return gos_concat_joined(at, concat) != GPUOS_NONE &&
+         !gos_bindings_find(&at->targets, mlirOperationGetResult(concat, 0));
+}
+
 static void assign_concats(gos_lower_t *at) {
   GOS_ARRAY(MlirOperation) ops = {0};
   for (MlirOperation op = mlirBlockGetFirstOperation(block_of(at->func)); !mlirOperationIsNull(op);
        op = mlirOperationGetNextInBlock(op))
-    if (gos_op_get_spec(op) && gos_op_is(op, "concat")) *gos_push(at->ir->scratch, &ops) = op;
+    if (gos_op_get_spec(op) && gos_op_is(op, "concat") && !is_in_place(at, op))
+      *gos_push(at->ir->scratch, &ops) = op;
   for (size_t n = ops.count; n-- > 0;) {
     MlirValue out = mlirOperationGetResult(ops.at[n], 0);
     gos_shape_t shape = gos_shape_of(out);
@@ -170,26 +244,22 @@ static bool copy_outputs(gos_lower_t *at, MlirOperation ret, uint32_t first_valu
   return true;
 }
 
-typedef struct graphs {
-  gos_plan_t *plan;
-  uint32_t next_buffer;
-  bool ok;
-} graphs_t;
-
 static void lower_graph(gos_ir_t *ir, MlirOperation func, void *user) {
   graphs_t *all = user;
   gos_plan_t *plan = all->plan;
-  gos_lower_t at = {.ir = ir, .plan = plan, .func = func, .first_buffer = all->next_buffer};
+  gos_lower_t at = {.ir = ir, .plan = plan, .func = func};
   MlirBlock block = block_of(func);
   MlirOperation ret = mlirBlockGetTerminator(block);
   intptr_t args = mlirBlockGetNumArguments(block);
+  at.buffer_of = all->buffer_of.at + all->next_argument;
+  all->next_argument += (size_t)args;
   for (intptr_t i = 0; i < args; i++) {
-    uint32_t buffer = at.first_buffer + (uint32_t)i;
+    uint32_t buffer = at.buffer_of[i];
     gos_lower_bind(&at, mlirBlockGetArgument(block, i),
                    gos_view_dense(buffer, &plan->buffers.at[buffer].shape));
   }
   uint32_t first_value = (uint32_t)plan->values.count, first_op = (uint32_t)plan->ops.count;
-  assign_outputs(&at, ret, at.first_buffer + (uint32_t)args);
+  assign_outputs(&at, ret, all->next_buffer + (uint32_t)args);
   uint32_t outputs = (uint32_t)plan->values.count - first_value;
   assign_concats(&at);
   for (MlirOperation op = mlirBlockGetFirstOperation(block); !mlirOperationEqual(op, ret);
@@ -238,14 +308,14 @@ static bool buffers_fit(gos_plan_t *plan) {
 }
 
 bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan) {
-  gos_graphs(ir, add_graph_buffers, plan);
+  graphs_t all = {.plan = plan, .ok = true};
+  gos_graphs(ir, add_graph_buffers, &all);
   if (!buffers_fit(plan)) return false;
   gos_shape_t bytes = {.rank = 1, .dtype = GPUOS_E4M3};
   add_buffer(plan, "workspace", GPUOS_WORKSPACE, bytes, (gos_loc_t){0});
   plan->workspace = (uint32_t)plan->buffers.count - 1;
   for (uint32_t i = 0; i < plan->buffers.count; i++)
     gos_lower_value(plan, plan->buffers.at[i].name, i, plan->buffers.at[i].bytes);
-  graphs_t all = {.plan = plan, .ok = true};
   gos_graphs(ir, lower_graph, &all);
   return all.ok;
 }

@@ -8,7 +8,7 @@ typedef struct gos_lower {
   gos_ir_t *ir;
   gos_plan_t *plan;
   MlirOperation func;
-  uint32_t first_buffer;          // of this graph's arguments
+  const uint32_t *buffer_of;      // an argument of this graph, by its number
   gos_bindings_t views;           // of tensors that exist
   gos_bindings_t targets;         // where a tensor must be written: an output, a part of a concat
   GOS_ARRAY(gos_view_t) appended; // newest content of each cache layer that was written
@@ -30,6 +30,9 @@ bool gos_lower_op(gos_lower_t *at, MlirOperation op);
 // A map of `count` inputs to `out`; without a body a copy. False after an error.
 bool gos_lower_map_op(gos_lower_t *at, MlirOperation from, MlirOperation body, gos_view_t out,
                       size_t count, gos_view_t *in);
+// The buffer that the first part lies in, if the others are joined to it and nothing needs be copied; else
+// GPUOS_NONE.
+uint32_t gos_concat_joined(const gos_lower_t *at, MlirOperation from);
 int gos_concat_axis(MlirOperation from);
 gos_view_t gos_concat_part(const gos_view_t *whole, int axis, int64_t start, int64_t length);
 

@@ -5,21 +5,43 @@
 
 // ---- operators ----------------------------------------------------------------------------------
 
-// "model.layers.3.mlp.up_proj" after its weight, else "map.12".
+// "model.layers.3.mlp.up_proj" after the argument "model.layers.3.mlp.up_proj.weight", else NULL.
+static const char *layer_name(gos_lower_t *at, MlirValue weight) {
+  if (!mlirValueIsABlockArgument(weight)) return NULL;
+  const char *name =
+      gos_arg_string(at->ir, at->func, mlirBlockArgumentGetArgNumber(weight), "gpuos.name");
+  size_t length = strlen(name);
+  if (length <= 7 || strcmp(name + length - 7, ".weight")) return NULL;
+  return gos_strndup(at->ir->arena, name, length - 7);
+}
+
+// "model.layers.3.self_attn.q_proj,k_proj,v_proj": of the others, what follows the last dot.
+static const char *layer_names(gos_lower_t *at, MlirValue weight) {
+  MlirOperation concat = {NULL};
+  if (mlirValueIsAOpResult(weight)) concat = mlirOpResultGetOwner(weight);
+  if (mlirOperationIsNull(concat) || !gos_op_get_spec(concat) || !gos_op_is(concat, "concat"))
+    return layer_name(at, weight);
+  const char *names = layer_name(at, gos_op_in(concat, "inputs0"));
+  for (int i = 1; names && i < gos_op_in_count(concat, "inputs"); i++) {
+    const char *name =
+        layer_name(at, gos_op_in(concat, gos_format(at->ir->scratch, "inputs%d", i)));
+    if (!name) return NULL;
+    const char *dot = strrchr(name, '.');
+    names = gos_format(at->ir->arena, "%s,%s", names, dot ? dot + 1 : name);
+  }
+  return names;
+}
+
+// After its weights, else "map.12".
 static const char *op_name(gos_lower_t *at, MlirOperation op, gpuos_kind_t kind) {
   uint32_t number = at->kind_count[kind]++;
   static const char *const weights[] = {"w", "weight", "table"};
   const gos_op_spec_t *spec = gos_op_get_spec(op);
   for (size_t i = 0; i < 3; i++)
     for (const gos_param_t *p = spec->params; p->name; p++) {
-      if (strcmp(p->name, weights[i])) continue;
-      MlirValue weight = gos_op_in(op, p->name);
-      if (!mlirValueIsABlockArgument(weight)) continue;
       const char *name =
-          gos_arg_string(at->ir, at->func, mlirBlockArgumentGetArgNumber(weight), "gpuos.name");
-      size_t length = strlen(name);
-      if (length > 7 && !strcmp(name + length - 7, ".weight"))
-        return gos_strndup(at->ir->arena, name, length - 7);
+          strcmp(p->name, weights[i]) ? NULL : layer_names(at, gos_op_in(op, p->name));
+      if (name) return name;
     }
   return gos_format(at->ir->arena, "%s.%u", gos_kind_name(kind), number);
 }
@@ -413,9 +435,31 @@ int gos_concat_axis(MlirOperation from) {
   return (int)(axis < 0 ? axis + gos_shape_of(mlirOperationGetResult(from, 0)).rank : axis);
 }
 
+uint32_t gos_concat_joined(const gos_lower_t *at, MlirOperation from) {
+  uint32_t first = GPUOS_NONE;
+  if (gos_concat_axis(from) != 0) return GPUOS_NONE;
+  for (int i = 0; i < gos_op_in_count(from, "inputs"); i++) {
+    MlirValue value = gos_op_in(from, gos_format(at->ir->scratch, "inputs%d", i));
+    if (!mlirValueIsABlockArgument(value)) return GPUOS_NONE;
+    uint32_t buffer = at->buffer_of[mlirBlockArgumentGetArgNumber(value)];
+    if (i == 0) first = buffer;
+    const gos_buffer_t *part = &at->plan->buffers.at[buffer];
+    if (part->role != GPUOS_WEIGHT || buffer != first + (uint32_t)i || (i > 0 && !part->joined))
+      return GPUOS_NONE;
+  }
+  return first;
+}
+
 // Parts that were not written in their place are copied there.
 static bool lower_concat(gos_lower_t *at, MlirOperation from) {
-  gos_view_t whole = gos_lower_place(at, mlirOperationGetResult(from, 0), "concat");
+  MlirValue out = mlirOperationGetResult(from, 0);
+  uint32_t joined = gos_concat_joined(at, from);
+  if (joined != GPUOS_NONE && !gos_bindings_find(&at->targets, out)) {
+    gos_shape_t shape = gos_shape_of(out);
+    gos_lower_bind(at, out, gos_view_dense(joined, &shape));
+    return true;
+  }
+  gos_view_t whole = gos_lower_place(at, out, "concat");
   int axis = gos_concat_axis(from);
   int64_t start = 0;
   for (int i = 0; i < gos_op_in_count(from, "inputs"); i++) {

@@ -9,7 +9,7 @@
 #include "passes.h"
 
 enum {
-  ALIGN = 256, // bytes; bulk copies and 128-byte lines start aligned
+  ALIGN = GPUOS_BUFFER_ALIGNMENT, // bulk copies and 128-byte lines start aligned
   // Operators that a place of a step whose weights stream is left alone for: who writes there waits for all who
   // read it, by counters, which takes longer than a result that comes stamped. About a layer's.
   REST = 10,

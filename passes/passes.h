@@ -1,6 +1,6 @@
 // passes.h: the compiler's passes, in the order in which pipeline.c calls them.
 //
-// The first three rewrite the dialect, lower turns it into a plan, the others complete the plan. Each
+// The first four rewrite the dialect, lower turns it into a plan, the others complete the plan. Each
 // returns false after reporting an error. A pass never reads YAML, writes CUDA or talks to a
 // driver. One file, one pass.
 #ifndef GOS_PASSES_PASSES_H_
@@ -10,6 +10,7 @@
 
 bool gos_pass_legalize(gos_ir_t *ir);
 bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan); // for its target and budget
+bool gos_pass_stack(gos_ir_t *ir);
 bool gos_pass_attend(gos_ir_t *ir);
 bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan);
 bool gos_pass_split(gos_plan_t *plan);

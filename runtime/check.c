@@ -142,11 +142,18 @@ static uint64_t shape_bytes(const gpuos_buffer_t *b) {
   return bytes;
 }
 
+// Elements of both are those of one tensor, and each address is aligned.
+static bool may_join(const gpuos_buffer_t *a, const gpuos_buffer_t *b) {
+  return a->role == GPUOS_WEIGHT && b->role == GPUOS_WEIGHT && a->dtype == b->dtype &&
+         a->bytes % GPUOS_BUFFER_ALIGNMENT == 0;
+}
+
 static bool check_buffers(gos_check_t *check) {
   const gpuos_table_t *t = check->table;
   if (t->buffers.count == 0 || t->value_count < t->buffers.count)
     return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE, "%u buffers, %u values",
                           t->buffers.count, t->value_count);
+  uint64_t run_bytes = 0, run = 0; // of buffers joined so far
   for (uint32_t i = 0; i < t->buffers.count; i++) {
     const gpuos_buffer_t *b = &check->buffers[i];
     bool last = i + 1 == t->buffers.count;
@@ -158,10 +165,18 @@ static bool check_buffers(gos_check_t *check) {
       return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
                             "buffer %u '%s': the last buffer, no other, is the workspace", i,
                             GOS_BUFFER_NAME(check, i));
+    if (b->joined && (b->joined > 1 || i == 0 || !may_join(b - 1, b)))
+      return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
+                            "buffer %u '%s' cannot be joined to the one before it", i,
+                            GOS_BUFFER_NAME(check, i));
     if (b->bytes > GOS_CHECK_MAX_BYTES || b->bytes != shape_bytes(b))
       return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
                             "buffer %u '%s': %llu bytes are not those of its shape", i,
                             GOS_BUFFER_NAME(check, i), (unsigned long long)b->bytes);
+    run_bytes = b->joined ? run_bytes + b->bytes : b->bytes, run = b->joined ? run + 1 : 0;
+    if (run_bytes > GOS_CHECK_MAX_BYTES || run >= GOS_CHECK_MAX_JOINED)
+      return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
+                            "buffer %u '%s': too much is joined", i, GOS_BUFFER_NAME(check, i));
   }
   return true;
 }
@@ -177,7 +192,8 @@ static bool check_operands(gos_check_t *check) {
       right = right && (x->follows[d] < GPUOS_DIMS || x->follows[d] == GPUOS_ALL);
     if (!right)
       return gos_check_fail(check, GOS_CHECK_record, GPUOS_NONE,
-                            "operand %u: its as, dtype, writes, stamped, buffer, value or follows", i);
+                            "operand %u: its as, dtype, writes, stamped, buffer, value or follows",
+                            i);
   }
   return true;
 }

@@ -220,7 +220,9 @@ static bool check_storage(subject_t *s, const gpuos_operand_t *x) {
 
 // The products fit in 64 bits; the sums do because no term passes GOS_CHECK_MAX_BYTES.
 static bool check_bounds(subject_t *s, const gpuos_operand_t *x) {
-  uint64_t bytes = s->check->buffers[x->buffer].bytes, last = 0;
+  const gos_check_t *check = s->check;
+  uint64_t bytes = gpuos_joined_bytes(check->buffers, check->table->buffers.count, x->buffer);
+  uint64_t last = 0;
   for (int d = 0; d < GPUOS_DIMS; d++) {
     uint64_t reach = (x->extent[d] - (uint64_t)1) * x->stride[d];
     if (reach > bytes) return refuse(s, GOS_CHECK_bounds, x, "reaches past its buffer");

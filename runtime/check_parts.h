@@ -10,7 +10,8 @@
 
 // Limits that keep a hostile table from costing minutes or all of memory. A table over one of them
 // is refused as [record]. The largest schedules planned so far stay a factor of ten below.
-#define GOS_CHECK_MAX_BYTES      (1ull << 48) // of one buffer
+#define GOS_CHECK_MAX_BYTES      (1ull << 48) // of one buffer, or of those that are joined
+#define GOS_CHECK_MAX_JOINED     64           // buffers, one after another
 #define GOS_CHECK_MAX_TILES      (1ull << 24) // of a table
 #define GOS_CHECK_MAX_WAITS      (1ull << 26) // summed over all wait lists, which may overlap
 #define GOS_CHECK_MAX_CELLS      (1ull << 24) // pieces that accesses cut the written buffers into
@@ -70,8 +71,8 @@ typedef struct gos_order {
   uint64_t long_used;
   // Of each wait list, without the waits for what comes stamped, and with them; NULL: not yet asked for.
   const uint64_t **of_list, **of_stamped;
-  uint32_t *joined;         // the last wait list that flowed into each counter
-  const uint64_t *none;     // the empty set
+  uint32_t *joined;     // the last wait list that flowed into each counter
+  const uint64_t *none; // the empty set
 } gos_order_t;
 
 // [progress] and [threshold].

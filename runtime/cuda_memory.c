@@ -34,15 +34,22 @@ static gpuos_status_t allocate_buffers(gpuos_program_t *program) {
   gos_cuda_program_t *state = program->state;
   const gpuos_buffer_t *buffers = GPUOS_SECTION(program->table, gpuos_buffer_t, buffers);
   state->buffers = calloc(program->table->buffers.count, sizeof state->buffers[0]);
-  if (state->buffers == NULL)
+  state->owned = calloc(program->table->buffers.count, sizeof state->owned[0]);
+  if (state->buffers == NULL || state->owned == NULL)
     return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY, "no memory for buffers");
   state->buffer_count = program->table->buffers.count;
   for (uint32_t i = 0; i < state->buffer_count; i++) {
     const char *name = gos_table_string(program->table, buffers[i].name);
+    if (buffers[i].joined) {
+      state->buffers[i] = state->buffers[i - 1] + buffers[i - 1].bytes;
+      continue;
+    }
     bool zeroed = buffers[i].role == GPUOS_STATE || buffers[i].role == GPUOS_OUTPUT;
+    uint64_t bytes = gpuos_joined_bytes(buffers, state->buffer_count, i);
     gpuos_status_t status = (zeroed ? allocate_zeroed : allocate)(
-        program, gos_role_name(buffers[i].role), name, buffers[i].bytes, &state->buffers[i]);
+        program, gos_role_name(buffers[i].role), name, bytes, &state->owned[i]);
     if (status != GPUOS_OK) return status;
+    state->buffers[i] = state->owned[i];
   }
   return GPUOS_OK;
 }
@@ -179,7 +186,7 @@ static void free_device_memory(const gos_cu_t *cu, const gos_cuda_program_t *sta
   for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
     if (owned[i] != 0) cu->cuMemFree(owned[i]);
   for (uint32_t i = 0; i < state->buffer_count; i++)
-    if (state->buffers[i] != 0) cu->cuMemFree(state->buffers[i]);
+    if (state->owned[i] != 0) cu->cuMemFree(state->owned[i]);
 }
 
 void gos_cuda_free(const gos_cu_t *cu, gos_cuda_program_t *state) {
@@ -193,6 +200,7 @@ void gos_cuda_free(const gos_cu_t *cu, gos_cuda_program_t *state) {
   if (state->side != NULL) cu->cuStreamDestroy(state->side);
   if (state->module != NULL) cu->cuModuleUnload(state->module);
   free(state->buffers);
+  free(state->owned);
   free(state);
 }
 

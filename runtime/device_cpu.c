@@ -7,7 +7,7 @@
 #include "internal.h"
 #include "words.h"
 
-enum { BUFFER_ALIGNMENT = 64 };
+enum { BUFFER_ALIGNMENT = 64 }; // of what is allocated
 
 typedef struct cpu_program {
   gos_cpu_t *cpu;
@@ -35,10 +35,13 @@ static const gpuos_buffer_t *buffer_at(const gpuos_program_t *program, uint32_t 
   return GPUOS_SECTION(program->table, gpuos_buffer_t, buffers) + buffer;
 }
 
-// Zeroed where a step or the host could read what nothing has written yet.
-static void *allocate(const gpuos_buffer_t *buffer) {
-  if (buffer->bytes > SIZE_MAX - BUFFER_ALIGNMENT) return NULL;
-  size_t bytes = ((size_t)buffer->bytes + BUFFER_ALIGNMENT) & ~(size_t)(BUFFER_ALIGNMENT - 1);
+// For it and those that are joined to it. Zeroed where a step or the host could read what nothing has written
+// yet.
+static void *allocate(const gpuos_program_t *program, uint32_t first) {
+  const gpuos_buffer_t *buffer = buffer_at(program, first);
+  uint64_t all = gpuos_joined_bytes(buffer_at(program, 0), program->table->buffers.count, first);
+  if (all > SIZE_MAX - BUFFER_ALIGNMENT) return NULL;
+  size_t bytes = ((size_t)all + BUFFER_ALIGNMENT) & ~(size_t)(BUFFER_ALIGNMENT - 1);
   void *memory = aligned_alloc(BUFFER_ALIGNMENT, bytes);
   bool zeroed = buffer->role == GPUOS_STATE || buffer->role == GPUOS_OUTPUT;
   if (memory != NULL && zeroed) memset(memory, 0, bytes);
@@ -48,7 +51,9 @@ static void *allocate(const gpuos_buffer_t *buffer) {
 static gpuos_status_t allocate_buffers(gpuos_program_t *program, cpu_program_t *state) {
   for (uint32_t i = 0; i < program->table->buffers.count; i++) {
     const gpuos_buffer_t *buffer = buffer_at(program, i);
-    state->buffers[i] = allocate(buffer);
+    state->buffers[i] = buffer->joined
+                            ? (char *)state->buffers[i - 1] + buffer_at(program, i - 1)->bytes
+                            : allocate(program, i);
     if (state->buffers[i] == NULL)
       return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY,
                       "no memory for %s '%s' of %llu bytes", gos_role_name(buffer->role),
@@ -88,7 +93,8 @@ static void unload_cpu(gpuos_program_t *program) {
   cpu_program_t *state = program->state;
   if (state == NULL) return;
   gos_cpu_destroy(state->cpu);
-  for (uint32_t i = 0; i < program->table->buffers.count; i++) free(state->buffers[i]);
+  for (uint32_t i = 0; i < program->table->buffers.count; i++)
+    if (!buffer_at(program, i)->joined) free(state->buffers[i]);
   free(state);
 }
 

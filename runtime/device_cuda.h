@@ -54,7 +54,8 @@ typedef struct gos_cuda_program {
   CUfunction kernel;
   gpuos_launch_t launch;
   gpuos_launch_args_t args; // owns what its addresses point at
-  CUdeviceptr *buffers;     // owned, by buffer of the table
+  CUdeviceptr *buffers;     // by buffer of the table
+  CUdeviceptr *owned;       // those of them that are allocations; 0: joined to the one before
   uint32_t buffer_count;
   gpuos_mailbox_t *mailbox; // page-locked; the kernel's too, unless it is a one-shot
   gos_cuda_host_t *host;    // page-locked

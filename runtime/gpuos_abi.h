@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 7,
+  GPUOS_ABI_VERSION = 8,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -56,6 +56,7 @@ enum {
   GPUOS_MAX_SMS = 256,
   GPUOS_MAX_CODE = 200, // instructions of one pointwise expression
   GPUOS_MAX_OPERANDS = 16,
+  GPUOS_BUFFER_ALIGNMENT = 256, // bytes, of buffers' addresses on a GPU
 };
 
 #define GPUOS_NONE 0xffffffffu // no counter, no tile
@@ -226,10 +227,19 @@ typedef struct gpuos_graph {
 
 typedef struct gpuos_buffer {
   uint32_t name; // string: the tensor's name in the graph, the weight's in the checkpoint
-  uint8_t role, dtype, rank, reserved;
+  uint8_t role, dtype, rank;
+  uint8_t joined; // 1: a weight that begins where the buffer before it, such a weight as well, ends
   uint32_t shape[GPUOS_RANK]; // elements, row-major, contiguous
   uint64_t bytes;
 } gpuos_buffer_t;
+
+// Bytes from buffer `first` on that follow each other: its own, and those of buffers joined to it.
+GPUOS_INLINE uint64_t gpuos_joined_bytes(const gpuos_buffer_t *buffers, uint32_t count,
+                                         uint32_t first) {
+  uint64_t bytes = buffers[first].bytes;
+  for (uint32_t i = first + 1; i < count && buffers[i].joined; i++) bytes += buffers[i].bytes;
+  return bytes;
+}
 
 // A view: element (i0..i3) lies at offset_bytes + sum(i * stride) * sizeof(dtype). Leading
 // dimensions that a tensor lacks have extent 1, stride 0 and follow GPUOS_ALL. A tile may overwrite
@@ -242,8 +252,8 @@ typedef struct gpuos_operand {
   // 1: read, and each element comes with a stamp by which the device code sees that it is there
   // (device/stamp.cuh)
   uint8_t stamped;
-  uint32_t buffer;
-  uint32_t value; // the value that every byte read holds, or that every byte written takes
+  uint32_t buffer; // or the first of several that are joined
+  uint32_t value;  // the value that every byte read holds, or that every byte written takes
   uint32_t reserved2;
   uint64_t offset_bytes;
   uint32_t extent[GPUOS_DIMS]; // elements
@@ -595,7 +605,7 @@ GPUOS_STATIC_ASSERT(sizeof(gpuos_place_t) == 56, "place");
 // The only parameter of the global function `gpuos_kernel`, by value. Device addresses.
 typedef struct gpuos_launch_args {
   uint64_t table;     // gpuos_table_t and its sections, as in the artefact
-  uint64_t buffers;   // uint64_t[buffers.count]: each buffer's address, 256-byte aligned
+  uint64_t buffers;   // uint64_t[buffers.count]: each buffer's address
   uint64_t places;    // gpuos_place_t[operands.count]
   uint64_t counters;  // uint32_t[counters.count], 0 before step 1
   uint64_t control;   // gpuos_control_t

@@ -6,7 +6,6 @@
 // alone does what most tiles take: where the next one is follows from the last. The warp comes together where
 // an operator's records are fetched, or a box is divided out.
 #pragma once
-#include "ahead.cuh"
 #include "take.cuh"
 
 // Tiles that do not stream: the loader is through with them at no time at all, so that one SM would take several
@@ -23,11 +22,10 @@ struct gpuos_alone {
   bool open;           // there are tickets of tiles
   uint32_t ahead;      // operators after the last tile's whose records have been seen to
   uint32_t chain;      // the next one of them
-  uint32_t beyond;     // pieces of the next operator's weights touched since the last one began
   gpuos_crowd crowd;
   gpuos_taken taken;              // the last tile, or one that the warp is to help with
   gpuos_op_numbers of;            // of the last tile's operator
-  const gpuos_known *known;       // it, unless
+  gpuos_known_at known;           // it, unless
   bool unknown;                   // the warp is to fetch it first
   uint32_t rows, columns, n1, n3; // its tile and extent along dimension 2; of its boxes
   uint32_t tiles;                 // of it, one after the other
@@ -72,32 +70,6 @@ GPUOS_DEVICE bool gpuos_stays_behind(gpuos_cta &cta, const gpuos_alone &s) {
 // Fetched while no ticket is wanted: the way of records is as long as a ticket's.
 enum { GPUOS_CHAIN = 2 };
 
-// Of an operator without tickets left the loader has stopped: weights of the next one that streams, those of the
-// tiles that would be this SM's if all drew in turn.
-enum { GPUOS_BEYOND_BYTES = 256 << 10 };
-template <class PROGRAM> GPUOS_DEVICE uint32_t gpuos_next_stream(uint32_t op) {
-  return PROGRAM::bulk(PROGRAM::unit(op)) ? op : PROGRAM::numbers(op).next;
-}
-template <class PROGRAM> GPUOS_DEVICE void gpuos_touch_beyond(gpuos_cta &cta, gpuos_alone &s) {
-  const uint32_t after = gpuos_next_stream<PROGRAM>(s.of.next), end = s.of.first + s.of.count;
-  if (after == s.taken.tile.op) return; // nothing streams after it
-  const uint32_t place = gpuos_find_op(cta, after);
-  const uint64_t ticket = ld_relaxed_gpu_u64(&gpuos_control_of(cta)->ticket);
-  if (place == GPUOS_NONE || s.of.count == 0 || (uint32_t)ticket < end) return;
-  const gpuos_known &next = cta.known[place];
-  if (!PROGRAM::bulk(next.unit)) return;
-  const uint2 weights = PROGRAM::weights(next.unit);
-  const uint32_t count = weights.x == weights.y ? 1 : 2, rows = next.op.tile[2];
-  const uint32_t tile =
-      ld_relaxed_shared(&cta.lent_rank) + s.beyond / count * ld_relaxed_shared(&cta.lent_sms);
-  const uint32_t row_bytes = next.op.extent[3] * 2, lo = tile * rows;
-  if (lo >= next.op.extent[2] || s.beyond * rows * row_bytes >= GPUOS_BEYOND_BYTES) return;
-  const uint64_t from = next.places[s.beyond % count ? weights.y : weights.x].address;
-  const uint32_t bytes = min(rows, next.op.extent[2] - lo) * row_bytes;
-  if (gpuos_ask_touch(cta, GPUOS_TOUCH_SCHEDULER, from + (uint64_t)lo * row_bytes, bytes))
-    s.beyond++;
-}
-
 // A ticket, or what else there is to do. What it has drawn it runs, also when its SM is no longer lent.
 template <class PROGRAM>
 GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_t &out_ticket) {
@@ -113,10 +85,7 @@ GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_
     if (lent && (early || gpuos_crowded(cta, s.crowd, s.turn) || gpuos_stays_behind(cta, s))) {
       const bool joins = early && s.ahead > 0 && gpuos_may_join(cta, s);
       if (GPUOS_STREAMS && !joins && s.ahead < GPUOS_CHAIN) return GPUOS_NEEDS_NEXT;
-      if (!joins) {
-        if (GPUOS_STREAMS && ld_relaxed_shared(&cta.stalled)) gpuos_touch_beyond<PROGRAM>(cta, s);
-        continue;
-      }
+      if (!joins) continue;
     }
     if (lent && !s.open) s.open = gpuos_look(cta);
     if (lent && s.open) {
@@ -127,7 +96,7 @@ GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_
   }
 }
 
-GPUOS_DEVICE void gpuos_set_known(gpuos_alone &s, const gpuos_known *known) {
+GPUOS_DEVICE void gpuos_set_known(gpuos_alone &s, gpuos_known_at known) {
   s.known = known, s.unknown = false;
   s.rows = known->op.tile[2], s.columns = known->op.extent[2];
   s.n1 = known->op.extent[1], s.n3 = known->op.extent[3];
@@ -153,8 +122,8 @@ GPUOS_DEVICE void gpuos_find_tile(const gpuos_cta &cta, gpuos_alone &s, uint32_t
   }
   const uint32_t place = gpuos_find_op(cta, s.taken.tile.op);
   s.of = of, s.tiles = 0, s.unknown = place == GPUOS_NONE;
-  s.ahead = s.beyond = 0, s.chain = of.next;
-  if (!s.unknown) gpuos_set_known(s, &cta.known[place]);
+  s.ahead = 0, s.chain = of.next;
+  if (!s.unknown) gpuos_set_known(s, {place});
 }
 
 // ---- into a slot: lane 0 ------------------------------------------------------------------------

@@ -90,7 +90,6 @@ template <class U> struct gpuos_attention_ring {
     range r;
     keys::find_point(ctx, 0, r);
     if (!keys::find_range(ctx, r)) return;
-    loader.rest.bytes = 0;
     loader.stream.most = loader.stream.count; // at once: everybody waits for the last key
     for (uint32_t key = r.from; key < r.to; key += CHUNK)
       if (!load_chunk(loader, ctx, r, key, min(key + CHUNK, r.to))) return;

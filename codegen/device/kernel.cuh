@@ -4,8 +4,7 @@
 //   loader     fills the ring for the tiles that want it (ring.cuh, stream.cuh)
 //   workers    run the tiles' units
 //   watch      reads the host's and the SMs' commands every microsecond (watch.cuh)
-//   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh); elsewhere, where weights
-//              stream, it brings those that come next into the L2 (ahead.cuh)
+//   relay      in the first CTA only: between the host's memory and the GPU's (relay.cuh)
 //   store      two warps, where there are any: results of units whose weights stream (stream.cuh)
 //
 // Why so many: code that runs once a tile is not in the instruction cache, and a microsecond of it in
@@ -16,7 +15,6 @@
 //
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
-#include "ahead.cuh"
 #include "alone.cuh"
 #include "relay.cuh"
 #include "ring.cuh"
@@ -105,11 +103,12 @@ template <class UNIT> GPUOS_DEVICE bool gpuos_enter_for(const gpuos_ctx &ctx, ..
 // One operator's code, a function of its own: inlined together, all of them would keep what they
 // derive from the thread's number in registers over the whole loop. Not for wgmma, which ptxas would
 // serialise.
-template <class UNIT> __device__ __noinline__ bool gpuos_call(gpuos_ctx ctx) {
+template <class UNIT> __device__ __noinline__ bool gpuos_call(uint32_t turn) {
+  gpuos_ctx ctx = gpuos_find_ctx(turn);
   return gpuos_enter_for<UNIT>(ctx, 0) && UNIT::run(ctx);
 }
-template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(const gpuos_ctx &ctx) {
-  const bool done = gpuos_call<UNIT>(ctx);
+template <class UNIT> GPUOS_DEVICE gpuos_outcome gpuos_run(uint32_t turn) {
+  const bool done = gpuos_call<UNIT>(turn);
   return gpuos_barrier_or(!done) ? GPUOS_GIVEN_UP : GPUOS_DONE;
 }
 
@@ -138,7 +137,7 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
     gpuos_outcome outcome = GPUOS_GIVEN_UP;
-    if (enter && plain) outcome = PROGRAM::run_plain(ctx, slot.of->unit);
+    if (enter && plain) outcome = PROGRAM::run_plain(turn, slot.of->unit);
     if (enter && !plain) outcome = PROGRAM::run_wgmma(ctx, worker, slot.of->unit);
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     if (plain) fence_proxy_async_shared(); // the ring comes next
@@ -148,26 +147,26 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
 
 // Of any other, whose units wait for what tiles read. Nothing but the turn stays in a register over the
 // unit's call.
-template <class PROGRAM>
-__device__ __noinline__ uint32_t gpuos_run_turn(gpuos_ctx ctx, uint32_t turn) {
-  const uint32_t unit = ctx.slot->of->unit;
-  if (PROGRAM::bulk(unit)) return PROGRAM::run_stream(ctx, turn, unit);
-  const gpuos_outcome outcome = PROGRAM::run_plain(ctx, unit);
+template <class PROGRAM> __device__ __noinline__ uint32_t gpuos_run_turn(uint32_t turn) {
+  const uint32_t unit = gpuos_find_ctx(turn).slot->of->unit;
+  if (PROGRAM::bulk(unit)) return PROGRAM::run_stream(turn, unit);
+  const gpuos_outcome outcome = PROGRAM::run_plain(turn, unit);
+  const gpuos_ctx ctx = gpuos_find_ctx(turn);
   if (gpuos_thread() == 0) gpuos_close_tile(*ctx.cta, *ctx.slot, outcome);
   gpuos_leave_tile(ctx, turn);
   return turn + 1;
 }
 
-template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles(gpuos_cta &cta, char *smem) {
-  for (uint32_t turn = 0; gpuos_next_tile(cta, turn);)
-    turn = gpuos_run_turn<PROGRAM>({&cta, &cta.slots[turn % GPUOS_SLOTS], smem}, turn);
+template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles() {
+  for (uint32_t turn = 0; gpuos_next_tile(gpuos_own_cta, turn);)
+    turn = gpuos_run_turn<PROGRAM>(turn);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_worker_loop(gpuos_cta &cta, char *smem) {
   if constexpr (GPUOS_CTAS == 2)
     gpuos_run_ready_tiles<PROGRAM>(cta, smem);
   else
-    gpuos_run_tiles<PROGRAM>(cta, smem);
+    gpuos_run_tiles<PROGRAM>();
 }
 
 // ---- the scheduler: a warp ----------------------------------------------------------------------
@@ -225,12 +224,12 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.tile_count = table->tiles.count;
   const uint64_t workspace = ((const uint64_t *)args.buffers)[table->buffers.count - 1];
   cta.stamps = args.stamps - 2 * workspace;
+  cta.fours = args.stamps + 4ull * GPUOS_STAMPED_BYTES - workspace;
   cta.ctas = GPUOS_CTAS;
   cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN; // until the watch has looked
-  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = cta.lent_rank = 0;
-  cta.wanted = cta.stalled = cta.touching = 0;
-  for (int who = 0; who < GPUOS_TOUCHES; who++) cta.touch[who].bytes = 0;
+  cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = 0;
+  cta.wanted = 0;
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
   cta.worker_held = cta.worker_loads = 0;
@@ -239,7 +238,7 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   for (int k = 0; k < GPUOS_KNOWN; k++) cta.known[k].number = GPUOS_NONE;
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     cta.slots[s].tile.op = GPUOS_NONE;
-    cta.slots[s].of = cta.known;
+    cta.slots[s].of = {0};
   }
   for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, GPUOS_NONE, 0, 0, 0, 0, 0, 0, {0, 0}};
   st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
@@ -248,15 +247,14 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
 }
 
 // Functions of their own, where workers and agents have registers alike: inlined, each one's would be everybody's.
-template <class PROGRAM> __device__ __noinline__ void gpuos_load_apart(gpuos_cta &cta, char *smem) {
-  gpuos_loader_loop<PROGRAM>(cta, smem);
+template <class PROGRAM> __device__ __noinline__ void gpuos_load_apart() {
+  gpuos_loader_loop<PROGRAM>(gpuos_own_cta, gpuos_smem);
 }
-template <class PROGRAM> __device__ __noinline__ void gpuos_schedule_apart(gpuos_cta &cta) {
-  gpuos_scheduler_loop<PROGRAM>(cta);
+template <class PROGRAM> __device__ __noinline__ void gpuos_schedule_apart() {
+  gpuos_scheduler_loop<PROGRAM>(gpuos_own_cta);
 }
-template <class PROGRAM>
-__device__ __noinline__ void gpuos_store_apart(gpuos_cta &cta, char *smem, uint32_t turn) {
-  gpuos_store_loop<PROGRAM>(cta, smem, turn);
+template <class PROGRAM> __device__ __noinline__ void gpuos_store_apart(uint32_t turn) {
+  gpuos_store_loop<PROGRAM>(gpuos_own_cta, gpuos_smem, turn);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *smem) {
@@ -264,22 +262,17 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
   const uint32_t warp = gpuos_thread() / 32;
   switch (warp) { // nothing outlives the call
   case GPUOS_LOADER_WARP:
-    if (gpuos_lane0())
-      APART ? gpuos_load_apart<PROGRAM>(cta, smem) : gpuos_loader_loop<PROGRAM>(cta, smem);
+    if (gpuos_lane0()) APART ? gpuos_load_apart<PROGRAM>() : gpuos_loader_loop<PROGRAM>(cta, smem);
     break;
   case GPUOS_SCHEDULER_WARP:
-    APART ? gpuos_schedule_apart<PROGRAM>(cta) : gpuos_scheduler_loop<PROGRAM>(cta);
+    APART ? gpuos_schedule_apart<PROGRAM>() : gpuos_scheduler_loop<PROGRAM>(cta);
     break;
   case GPUOS_WATCH_WARP: gpuos_watch(cta); break;
   case GPUOS_RELAY_WARP:
-    if (blockIdx.x == 0 && cta.args.mailbox) {
-      if (gpuos_lane0()) gpuos_relay(cta);
-    } else if (GPUOS_STREAMS) {
-      gpuos_run_ahead(cta);
-    }
+    if (blockIdx.x == 0 && gpuos_lane0() && cta.args.mailbox) gpuos_relay(cta);
     break;
   default:
-    if constexpr (GPUOS_STREAMS) gpuos_store_apart<PROGRAM>(cta, smem, warp - GPUOS_STORE_WARP);
+    if constexpr (GPUOS_STREAMS) gpuos_store_apart<PROGRAM>(warp - GPUOS_STORE_WARP);
   }
   __syncwarp();
 }
@@ -300,11 +293,10 @@ template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
 // run_plain or, where the loader fills a ring for it, run_wgmma or run_stream, and then load; store, of one
 // whose weights stream; bulk(unit), whether it has a ring; numbers(op), for the scheduler.
 template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
-  extern __shared__ __align__(GPUOS_CTAS == 2 ? 1024 : 128) char smem[];
+  gpuos_cta &cta = gpuos_own_cta;
   constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
   static_assert(PROGRAM::SUM_BYTES == 0 || LAYOUT.stage_count >= 2,
                 "no room for the stream's ring");
-  __shared__ gpuos_cta cta;
   if (gpuos_thread() == 0) {
     gpuos_open(cta, args);
     gpuos_open_barriers(cta);
@@ -314,11 +306,11 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t 
   if constexpr (GPUOS_CTAS == 2) barrier_cluster();
   if (gpuos_thread() < GPUOS_THREADS) {
     if constexpr (GPUOS_CTAS == 2) setmaxnreg_inc<GPUOS_WORKER_REGISTERS>();
-    gpuos_worker_loop<PROGRAM>(cta, smem);
+    gpuos_worker_loop<PROGRAM>(cta, gpuos_smem);
     __syncwarp();
   } else {
     if constexpr (GPUOS_CTAS == 2) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
-    gpuos_agent<PROGRAM>(cta, smem);
+    gpuos_agent<PROGRAM>(cta, gpuos_smem);
   }
   // No CTA goes while its peer may still copy into it.
   if constexpr (GPUOS_CTAS == 2)

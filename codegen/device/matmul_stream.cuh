@@ -71,7 +71,6 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
 #pragma unroll
       for (int c = 0; c < COUNT; c++) {
         const uint64_t from = w[c] + (uint64_t)first * ROW_BYTES;
-        loader.rest = {from, (end - first) * ROW_BYTES};
 #pragma unroll 1
         for (uint32_t i = 0; i < (SPREAD ? rows : (uint32_t)PARTS); i++) {
           if (!(SPREAD ? load_stage(loader, from + i * ROW_BYTES, 1, 0)
@@ -337,7 +336,8 @@ template <int M_, int K, int ROWS_, int ELEM> struct gpuos_stream_shape {
 
   // The tile of this turn, of `count` operands W, and those after it that have the same X, which is there. The turn after
   // them.
-  static __device__ __noinline__ uint32_t run(gpuos_ctx ctx, uint32_t turn, int count) {
+  static __device__ __noinline__ uint32_t run(uint32_t turn, int count) {
+    gpuos_ctx ctx = gpuos_find_ctx(turn);
     const place p = find_place(ctx);
     gpuos_reader r = gpuos_read_stream(ctx);
     fragment x = {};
@@ -367,30 +367,26 @@ template <class U> struct gpuos_matmul_stream {
   enum { M = U::M, COUNT = w1::PRESENT ? 2 : 1 };
   using shape = gpuos_stream_shape<M, U::K, U::ROWS, U::ELEM>;
   enum { NORM = norm::PRESENT ? (int)norm::DTYPE : (int)GPUOS_NO_NORM };
-  using rows_of_x = gpuos_stream_x<M, U::K, x::DTYPE, NORM, U::ELEM, U::X_STAMPED != 0,
-                                   shape::X_PITCH, shape::X_END>;
+  using rows_of_x =
+      gpuos_stream_x<M, U::K, x::DTYPE, NORM, U::ELEM, U::X_STAMPED, shape::X_PITCH, shape::X_END>;
   enum {
     SMEM_BYTES = rows_of_x::SMEM_BYTES,
     BULK = 1,
   };
-  // Operands w0 and w1, which is w0 again if there is none.
-  GPUOS_DEVICE constexpr uint2 weights() {
-    if constexpr (COUNT == 2) return {w0::PLACE, w1::PLACE};
-    return {w0::PLACE, w0::PLACE};
-  }
 
   GPUOS_DEVICE void load(gpuos_loader &loader) {
-    const gpuos_known &of = *loader.slot->of;
-    uint64_t w[2] = {of.places[w0::PLACE].address, 0};
-    if constexpr (COUNT == 2) w[1] = of.places[w1::PLACE].address;
+    const gpuos_known_at of = loader.slot->of;
+    uint64_t w[2] = {of->places[w0::PLACE].address, 0};
+    if constexpr (COUNT == 2) w[1] = of->places[w1::PLACE].address;
     shape::template load<COUNT>(loader, w);
   }
 
-  GPUOS_DEVICE uint32_t run(const gpuos_ctx &ctx, uint32_t turn) {
+  GPUOS_DEVICE uint32_t run(uint32_t turn) {
+    const gpuos_ctx ctx = gpuos_find_ctx(turn);
     gpuos_x_source from = {x::base(ctx), 0, x::step(ctx, 1)};
     if constexpr (norm::PRESENT) from.norm = norm::base(ctx);
-    if (!rows_of_x::load(ctx, from)) return gpuos_give_up_stream(ctx, turn);
-    return shape::run(ctx, turn, COUNT);
+    if (!rows_of_x::load(turn, from)) return gpuos_give_up_stream(gpuos_find_ctx(turn), turn);
+    return shape::run(turn, COUNT);
   }
 
   // ---- store: a store warp ----------------------------------------------------------------------
@@ -414,6 +410,20 @@ template <class U> struct gpuos_matmul_stream {
     if (i < box.n[2] * M) inputs::template load<1, 2>(ctx, point, in);
   }
 
+  // All lanes, with results of row `row` of the tile at `element`, or of none, 0: the first of four neighbours, which are M
+  // lanes apart, has them all.
+  GPUOS_DEVICE void store_fours(const gpuos_ctx &ctx, uint32_t row, float result, uint32_t stamp,
+                                uint64_t element) {
+    static_assert(U::OUT_STAMPED != GPUOS_BY_FOURS || 32 % (4 * M) == 0, "fours of one warp");
+    const uint32_t word = gpuos_stamped_fours::word(result, stamp, row % 4);
+    uint32_t of[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) of[k] = __shfl_down_sync(0xffffffffu, word, k * M);
+    if (element && row % 4 == 0)
+      st_relaxed_gpu_b128(gpuos_stamped_fours::at(*ctx.cta, element),
+                          make_uint4(of[0], of[1], of[2], of[3]));
+  }
+
   // What the tile reads is there. False: stop.
   GPUOS_DEVICE bool store(const gpuos_ctx &ctx, uint32_t turn) {
     const gpuos_box_t &box = ctx.slot->box;
@@ -423,7 +433,8 @@ template <class U> struct gpuos_matmul_stream {
     others in = {};
     load_others(ctx, gpuos_lane(), in); // on its way while weights are multiplied
     if (!gpuos_await_sums(ctx, turn)) return false;
-    for (uint32_t i = gpuos_lane(); i < count; i += 32) {
+    for (uint32_t i = gpuos_lane(); i < (count + 31) / 32 * 32; i += 32) { // all lanes
+      if (U::OUT_STAMPED != GPUOS_BY_FOURS && i >= count) break;
       const uint32_t row = i / M, b = i % M;
       const uint32_t point[GPUOS_DIMS] = {0, b, box.lo[2] + row, 0};
       float arguments[inputs::ROOM];
@@ -432,8 +443,12 @@ template <class U> struct gpuos_matmul_stream {
       for (int k = 0; k < inputs::COUNT; k++) arguments[k] = in[k][0];
       const float acc[2] = {total(sums, row, b), COUNT == 2 ? total(sums, second + row, b) : 0.0f};
       const float result[1] = {U::of(acc, arguments)};
-      if constexpr (U::OUT_STAMPED)
+      if constexpr (U::OUT_STAMPED == GPUOS_BY_WORDS)
         gpuos_stamped<out::DTYPE>::store(*ctx.cta, out::at(ctx, point), result[0], stamp);
+      if constexpr (U::OUT_STAMPED == GPUOS_BY_FOURS) {
+        store_fours(ctx, row, result[0], stamp, i < count ? out::at(ctx, point) : 0);
+        if (i >= count) break;
+      }
       out::template store<1>(ctx, point, result);
     }
     return true;

@@ -5,7 +5,7 @@
 // and over those after it that have the same X.
 //
 // M rows of K elements of format FROM, to ELEM; NORM, the format of what it is multiplied by, NO_NORM: as it is;
-// STAMPED; PITCH, bytes from row to row in shared memory; END, bytes of a row with the zeros that follow it. Not
+// STAMPED, how it travels; PITCH, bytes from row to row in shared memory; END, bytes of a row with the zeros that follow it. Not
 // a unit's: operators with the same X share the code, which is cold whenever an operator begins.
 #pragma once
 #include "reduce.cuh"
@@ -20,7 +20,7 @@ struct gpuos_x_source {
   uint32_t step; // elements from row to row
 };
 
-template <int M, int K, int FROM, int NORM, int ELEM, bool STAMPED, int PITCH, int END>
+template <int M, int K, int FROM, int NORM, int ELEM, int STAMPED, int PITCH, int END>
 struct gpuos_stream_x {
   using source = gpuos_x_source;
 
@@ -79,47 +79,70 @@ struct gpuos_stream_x {
 
   // A thread's loads of a row that travels stamped: its chunks, one after the other.
   using stamped = gpuos_stamped<FROM>;
-  enum { LOADS = 8 / stamped::WORDS, ROW_LOADS = TURNS * LOADS };
+  using fours = gpuos_stamped_fours;
+  enum {
+    FOURS = STAMPED == GPUOS_BY_FOURS,
+    WORDS = FOURS ? 4 : (int)stamped::WORDS,
+    LOADS = 8 / WORDS,
+    ROW_LOADS = TURNS * LOADS,
+  };
+  static_assert(!FOURS || (KEEPS_ROW && FROM == GPUOS_F32), "floats that are normalised");
+  GPUOS_DEVICE uint64_t words_of(const gpuos_ctx &ctx, uint64_t row) {
+    return FOURS ? fours::at(*ctx.cta, row) : stamped::at(*ctx.cta, row);
+  }
+  GPUOS_DEVICE uint4 load_words(uint64_t at) {
+    return FOURS ? ld_relaxed_gpu_b128(at) : stamped::load(at);
+  }
+  GPUOS_DEVICE bool are_there(const uint4 &words, uint32_t stamp) {
+    return FOURS ? fours::there(words, stamp) : stamped::there(words, stamp);
+  }
   GPUOS_DEVICE uint32_t chunk_of(uint32_t load) {
     return gpuos_thread() + load / LOADS * GPUOS_THREADS;
   }
 
-  // Looks until all of it is there, and hands each load to take(number, words) once it is: in registers only
-  // as long as that. It looks at all of a row of eight loads, which is mostly there when an SM comes to it; of longer ones
-  // at the words that are likely to come last, and at a few of those before. False: stop.
-  enum { OTHERS = ROW_LOADS <= 8 ? ROW_LOADS - 1 : 4 };
+  // Looks until all of it is there, at what is missing alone, as every SM looks and takes from the L2 what others load; hands
+  // each load to take(number, words) once it is: in registers only as long as that. False: stop.
+  enum { MOST_LOADS = ROW_LOADS < 8 ? (int)ROW_LOADS : 8 }; // at once, as registers last
   template <class TAKE>
   GPUOS_DEVICE bool await_row(const gpuos_ctx &ctx, const source &from, uint32_t row,
                               uint32_t stamp, TAKE take) {
-    if (CHUNKS < GPUOS_THREADS && gpuos_thread() >= CHUNKS) return true;
-    const uint64_t words_at = stamped::at(*ctx.cta, row_of_x(from, row));
-    const uint32_t last = ((CHUNKS - 1 - gpuos_thread()) / GPUOS_THREADS + 1) * LOADS - 1;
-    uint32_t next = 0; // those from it on to before the last are not taken
-    for (bool ended = false; !ended || next < last;) {
-      uint4 words[1 + OTHERS];
+    const uint64_t words_at = words_of(ctx, row_of_x(from, row));
+#pragma unroll 1
+    for (uint32_t first = 0; first < ROW_LOADS; first += MOST_LOADS) {
+      uint32_t missing = 0; // bit i: load number first + i
 #pragma unroll
-      for (int i = 0; i <= OTHERS; i++) {
-        const uint32_t load = i == 0 ? last : min(next + i - 1, last);
-        words[i] = stamped::load(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
-      }
-      const uint32_t before = next;
-      bool there = true;
+      for (uint32_t i = 0; i < MOST_LOADS; i++)
+        if (first + i < ROW_LOADS && chunk_of(first + i) < CHUNKS) missing |= 1u << i;
+      while (missing) {
+        uint4 words[MOST_LOADS];
 #pragma unroll
-      for (int i = 1; i <= OTHERS; i++) {
-        there = there && next < last && stamped::there(words[i], stamp);
-        if (there) take(next++, words[i]);
+        for (uint32_t i = 0; i < MOST_LOADS; i++) {
+          const uint32_t load = first + i;
+          words[i] = make_uint4(0, 0, 0, 0); // what it was in the last look is not kept
+          if (missing >> i & 1)
+            words[i] = load_words(words_at + chunk_of(load) * (16 * LOADS) + load % LOADS * 16);
+        }
+        const uint32_t before = missing;
+#pragma unroll
+        for (uint32_t i = 0; i < MOST_LOADS; i++)
+          if ((missing >> i & 1) && are_there(words[i], stamp))
+            take(first + i, words[i]), missing &= ~(1u << i);
+        if (missing == before && gpuos_look_again(ctx)) return false;
       }
-      there = !ended && stamped::there(words[0], stamp);
-      if (there) take(last, words[0]);
-      ended |= there;
-      if (next == before && !there && gpuos_look_again(ctx)) return false;
     }
     return true;
   }
 
-  // Where a thread keeps floats of its load number `load` for itself.
-  GPUOS_DEVICE float2 *kept(const gpuos_ctx &ctx, uint32_t load) {
-    return (float2 *)(ctx.smem + KEPT) + load * GPUOS_THREADS + gpuos_thread();
+  // Where a thread keeps the floats of its load number `load` for itself.
+  GPUOS_DEVICE float *kept(const gpuos_ctx &ctx, uint32_t load) {
+    return (float *)(ctx.smem + KEPT) + (load * GPUOS_THREADS + gpuos_thread()) * WORDS;
+  }
+  GPUOS_DEVICE void keep(const gpuos_ctx &ctx, uint32_t load, const uint4 &w) {
+    if constexpr (FOURS)
+      *(float4 *)kept(ctx, load) =
+          make_float4(fours::value(w.x), fours::value(w.y), fours::value(w.z), fours::value(w.w));
+    else
+      *(float2 *)kept(ctx, load) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
   }
 
   // A thread's chunks of the row, rounded as X is, which are there.
@@ -128,10 +151,10 @@ struct gpuos_stream_x {
     if constexpr (KEEPS_ROW) {
 #pragma unroll
       for (int i = 0; i < ROW_LOADS; i++) {
-        const float2 two = *kept(ctx, i);
         const bool has = chunk_of(i) < CHUNKS;
-        v[i / LOADS][i % LOADS * 2] = has ? two.x : 0.0f;
-        v[i / LOADS][i % LOADS * 2 + 1] = has ? two.y : 0.0f;
+#pragma unroll
+        for (int e = 0; e < WORDS; e++)
+          v[i / LOADS][i % LOADS * WORDS + e] = has ? kept(ctx, i)[e] : 0.0f;
       }
     } else {
       const uint64_t at = row_of_x(from, row);
@@ -167,9 +190,7 @@ struct gpuos_stream_x {
                                   uint32_t stamp, const weights &by) {
     bool over = true;
     if constexpr (KEEPS_ROW)
-      over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) {
-        *kept(ctx, i) = make_float2(__uint_as_float(w.x), __uint_as_float(w.z));
-      });
+      over = await_row(ctx, from, row, stamp, [&](uint32_t i, const uint4 &w) { keep(ctx, i, w); });
     normalise(ctx, from, row, by);
     return over;
   }
@@ -249,7 +270,8 @@ struct gpuos_stream_x {
 
   // All warps: X into shared memory, once it is there, unless it lies there already. False: stop. A
   // function of its own, once an operator: what it keeps in registers is nothing to the tiles' loop.
-  static __device__ __noinline__ bool load(gpuos_ctx ctx, source from) {
+  static __device__ __noinline__ bool load(uint32_t turn, source from) {
+    const gpuos_ctx ctx = gpuos_find_ctx(turn);
     gpuos_flow &flow = ctx.cta->flow[gpuos_warp()];
     // What tells it from what lay there before in the step: who stamped it, or what was waited for.
     const uint64_t mark = STAMPED ? ~(uint64_t)gpuos_stamp(ctx.slot->step, ctx.slot->of->from[0])
@@ -264,20 +286,19 @@ struct gpuos_stream_x {
     weights by;
     if constexpr (NORMED && M <= 2)
       if (!there) load_weights(ctx, from, by);
-    if (!STAMPED && !gpuos_await_inputs(ctx)) return false;
-    if (!there) {
-      if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
-      const bool over = fetch_x(ctx, from, by);
-      for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
-      if (gpuos_barrier_or(!over)) return false;
-      if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
-    }
-    __syncwarp(); // all lanes have looked
+    __syncwarp(); // all lanes have looked; and what will lie there is noted, as there is nothing else to do yet
     if (gpuos_lane0()) {
       flow.op = op, flow.x = from.x, flow.x_norm = from.norm, flow.x_met = mark, flow.x_form = FORM;
       flow.x_step = from.step, flow.x_eps = eps;
     }
     __syncwarp();
+    if (!STAMPED && !gpuos_await_inputs(ctx)) return false;
+    if (there) return true;
+    if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
+    const bool over = fetch_x(ctx, from, by);
+    for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
+    if (gpuos_barrier_or(!over)) return false;
+    if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
     return true;
   }
 };

@@ -324,14 +324,6 @@ GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return v;
 }
 
-// A word of weights, for the 256 bytes that come into the L2 with it.
-GPUOS_DEVICE uint32_t ld_touch_u32(uint64_t at) {
-  uint32_t value;
-  asm volatile("ld.global.L1::no_allocate.L2::256B.u32 %0, [%1];" : "=r"(value) : "l"(at));
-  return value;
-}
-GPUOS_DEVICE void keep_u32(uint32_t value) { asm volatile("" ::"r"(value)); }
-
 GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
   uint2 v;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
@@ -354,6 +346,24 @@ GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
                : "l"(at)
                : "memory");
   return v;
+}
+// 16 bytes, aligned, at once: PTX ISA, "Memory Consistency Model", scalar data-types of 128 bits.
+GPUOS_DEVICE uint4 ld_relaxed_gpu_b128(uint64_t at) {
+  uint64_t a, b;
+  asm volatile("{\n.reg .b128 both;\n"
+               "ld.relaxed.gpu.global.b128 both, [%2];\n"
+               "mov.b128 {%0, %1}, both;\n}"
+               : "=l"(a), "=l"(b)
+               : "l"(at)
+               : "memory");
+  return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+GPUOS_DEVICE void st_relaxed_gpu_b128(uint64_t at, uint4 v) {
+  asm volatile("{\n.reg .b128 both;\n"
+               "mov.b128 both, {%1, %2};\n"
+               "st.relaxed.gpu.global.b128 [%0], both;\n}" ::"l"(at),
+               "l"((uint64_t)v.y << 32 | v.x), "l"((uint64_t)v.w << 32 | v.z)
+               : "memory");
 }
 GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");

@@ -56,7 +56,6 @@ struct gpuos_loader {
   uint32_t turn; // the slot's
   gpuos_ring ring;
   gpuos_stream_ring stream;
-  gpuos_piece rest; // of its weights that follow each other, from the next stage on
   gpuos_channels channels;
   bool wanted;           // the tile after this one has been asked for
   bool few_sms;          // so few are lent that all of the stream's ring may be under way

@@ -6,6 +6,8 @@
 // expects, so that no fence, counter and second way to the L2 lie between a result and its use. A word is
 // stored and loaded at once, and holds nothing but itself. What else a tile waits for is over before it
 // writes: who has seen all stamps need not wait for their writers, who write nothing else that it reads.
+//
+// Words beside elements of 2 bytes come first, then those of 4, then fours of floats.
 #pragma once
 #include "unit.cuh"
 
@@ -18,6 +20,9 @@ GPUOS_DEVICE bool gpuos_look_again(const gpuos_ctx &ctx) {
   __nanosleep(50);
   return ld_relaxed_shared(&ctx.cta->stop) != 0;
 }
+
+// How a result travels.
+enum { GPUOS_BY_COUNTERS, GPUOS_BY_WORDS, GPUOS_BY_FOURS };
 
 template <int DTYPE> struct gpuos_stamped {
   enum {
@@ -58,5 +63,24 @@ template <int DTYPE> struct gpuos_stamped {
   GPUOS_DEVICE uint2 pack(const uint4 &v) { return make_uint2(pair(v.x, v.y), pair(v.z, v.w)); }
   GPUOS_DEVICE uint32_t pair(uint32_t low, uint32_t high) {
     return low >> 16 | (high & 0xffff0000);
+  }
+};
+
+// Floats of a row that is to be normalised, which all SMs read at the same time: four in 16 bytes, which are stored and loaded
+// at once, of each the upper 28 bits and four of the stamp. What they lose is less than 2^-19 of them; whoever wants them whole
+// reads them in memory.
+struct gpuos_stamped_fours {
+  enum { MASK = 15 };
+
+  GPUOS_DEVICE uint64_t at(const gpuos_cta &cta, uint64_t element) { return cta.fours + element; }
+  // Of element number i of the four.
+  GPUOS_DEVICE uint32_t word(float value, uint32_t stamp, uint32_t i) {
+    return (__float_as_uint(value) & ~(uint32_t)MASK) | (stamp >> 4 * i & MASK);
+  }
+  GPUOS_DEVICE float value(uint32_t word) { return __uint_as_float(word & ~(uint32_t)MASK); }
+  GPUOS_DEVICE bool there(const uint4 &v, uint32_t stamp) {
+    const uint32_t found =
+        (v.x & MASK) | (v.y & MASK) << 4 | (v.z & MASK) << 8 | (v.w & MASK) << 12;
+    return found == (stamp & 0xffff);
   }
 };

@@ -12,17 +12,16 @@
 // Dynamic shared memory: what a unit may use (also the X of the tiles that stream), then the workers'
 // partial sums for each slot, then the stages.
 #pragma once
-#include "ahead.cuh"
 #include "ring.cuh"
 
 // Of a stage: what a warp does once a stage is half of its time even so; and copies of 8 KiB hold the memory's
 // ceiling on 72 SMs, those of 32 KiB on 40 (tests/bench/ring.cu, on an H200).
 enum { GPUOS_STREAM_BYTES = 32 * 1024 };
 
-// Of stages asked for and not there yet. The memory serves 4.6 MB a microsecond in turn: two stages of 132 SMs keep
-// it busy, and what more were asked for would make everybody wait longer for what he asks for last: an
-// operator's last tile, attention's keys. Fewer SMs need all they have (measured: 96 SMs lose by it).
-enum { GPUOS_FEW_UNDER_WAY = 2, GPUOS_ENOUGH_UNDER_WAY = 8 << 20 };
+// Of stages asked for and not there yet. The memory serves 4.6 MB a microsecond in turn, and what more is asked for makes
+// everybody wait longer for what he asks for last: an operator's last tile, attention's keys. Four stages of 132 SMs are best
+// (two cost 0.7 % of a step, all six 3 %); fewer SMs need all they have.
+enum { GPUOS_FEW_UNDER_WAY = 4, GPUOS_ENOUGH_UNDER_WAY = 16 << 20 };
 GPUOS_DEVICE uint32_t gpuos_most_under_way(uint32_t sms, uint32_t stages) {
   const uint32_t few = sms * GPUOS_FEW_UNDER_WAY * GPUOS_STREAM_BYTES;
   return few < GPUOS_ENOUGH_UNDER_WAY ? stages : (uint32_t)GPUOS_FEW_UNDER_WAY;
@@ -98,28 +97,6 @@ GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
   return true;
 }
 
-// The stage is empty; false: stop. If it stays full, the workers wait for something: then other weights may come
-// into the L2 instead.
-enum { GPUOS_STALL_NS = 1000 };
-GPUOS_DEVICE bool gpuos_await_empty(gpuos_loader &loader, uint32_t barrier, uint32_t parity) {
-  gpuos_cta &cta = *loader.cta;
-  const bool few_sms = loader.few_sms;
-  const uint64_t since_ns = mov_globaltimer();
-  bool stalled = false, told = false, over = false, stop = false;
-  while (!over && !stop) {
-    over = mbarrier_try_wait_parity(barrier, parity);
-    gpuos_hold_loader(cta);
-    stop = !over && ld_relaxed_shared(&cta.stop);
-    if (over || told || !few_sms || mov_globaltimer() - since_ns < GPUOS_STALL_NS) continue;
-    if (!stalled) st_relaxed_shared(&cta.stalled, 1);
-    stalled = true;
-    told = loader.rest.bytes == 0 ||
-           gpuos_ask_touch(cta, GPUOS_TOUCH_LOADER, loader.rest.from, loader.rest.bytes);
-  }
-  if (stalled) st_relaxed_shared(&cta.stalled, 0);
-  return !stop;
-}
-
 // The next stage is empty, its mbarrier told what is to come. False: stop.
 GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint32_t &out_full,
                                      uint32_t &out_to) {
@@ -127,7 +104,7 @@ GPUOS_DEVICE bool gpuos_enter_stream(gpuos_loader &loader, uint32_t bytes, uint3
   gpuos_stream_ring &r = loader.stream;
   const uint32_t stage = r.at.stage, skip = stage * (uint32_t)sizeof(uint64_t);
   if (!mbarrier_test_wait_parity(r.empty + skip, r.at.parity ^ 1) &&
-      !gpuos_await_empty(loader, r.empty + skip, r.at.parity ^ 1))
+      !gpuos_wait_loader(cta, r.empty + skip, r.at.parity ^ 1))
     return false;
   if (r.most < r.count) { // the copy so many before this one has landed
     const bool wraps = stage < r.most;
@@ -285,21 +262,30 @@ struct gpuos_storer {
 
 // Workers that look for stamps do so without end. If that takes long, the counters are waited for as well, which
 // tells after a while what is missing; and if they are full, what was counted has not come: said in half of the time, before
-// those who wait for this tile say that it has not. False: stop.
+// those who wait for this tile say that it has not.
 enum { GPUOS_PATIENCE_NS = 1000000 };
-__device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
+struct gpuos_patience {
+  uint64_t since_ns;
+  uint32_t late, over; // the counters are full; stop
+};
+__device__ __noinline__ gpuos_patience gpuos_wait_on(uint32_t turn, gpuos_patience p) {
+  const gpuos_ctx ctx = gpuos_find_ctx(turn);
   gpuos_cta &cta = *ctx.cta;
-  const uint32_t at = turn % GPUOS_SLOTS, all = 0xffffffffu;
-  uint64_t since_ns = 0;
-  bool late = false;
-  while (!__all_sync(all, mbarrier_try_wait_parity(&cta.sums_full[at], gpuos_parity(turn)))) {
-    if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
-    const uint64_t now_ns = mov_globaltimer();
-    if (since_ns == 0 || ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
-    const uint64_t limit_ns = late ? 500ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
-    if (!__any_sync(all, now_ns - since_ns > limit_ns)) continue;
-    if (!gpuos_wait_stamped(ctx, late)) return false;
-    since_ns = 0, late = true;
+  const uint32_t all = 0xffffffffu;
+  if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return {0, 0, 1};
+  const uint64_t now_ns = mov_globaltimer();
+  if (p.since_ns == 0 || ld_relaxed_shared(&cta.hold)) p.since_ns = now_ns;
+  const uint64_t limit_ns = p.late ? 500ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
+  if (!__any_sync(all, now_ns - p.since_ns > limit_ns)) return p;
+  return {0, 1, !gpuos_wait_stamped(ctx, p.late)};
+}
+// Only what is done in vain is apart: when the sums are there, what is done with them follows at once. False: stop.
+GPUOS_DEVICE bool gpuos_await_workers(uint32_t turn) {
+  uint64_t *full = &gpuos_own_cta.sums_full[turn % GPUOS_SLOTS];
+  gpuos_patience p = {0, 0, 0};
+  while (!__all_sync(0xffffffffu, mbarrier_try_wait_parity(full, gpuos_parity(turn)))) {
+    p = gpuos_wait_on(turn, p);
+    if (p.over) return false;
   }
   return true;
 }
@@ -308,7 +294,7 @@ __device__ __noinline__ bool gpuos_await_workers(gpuos_ctx ctx, uint32_t turn) {
 GPUOS_DEVICE bool gpuos_await_sums(const gpuos_ctx &ctx, uint32_t turn) {
   gpuos_cta &cta = *ctx.cta;
   const uint32_t at = turn % GPUOS_SLOTS;
-  if (!gpuos_await_workers(ctx, turn)) return false;
+  if (!gpuos_await_workers(turn)) return false;
   if (gpuos_lane0() && cta.args.stats) cta.sums_over[at] = gpuos_now(cta), cta.sums_turn[at] = turn;
   return true;
 }
@@ -367,7 +353,7 @@ GPUOS_DEVICE bool gpuos_await_plain(const gpuos_ctx &ctx, gpuos_storer &s) {
     __threadfence_block();
     if (gpuos_lane0()) st_relaxed_shared(&ctx.slot->cleared, 1);
   }
-  if (!gpuos_await_workers(ctx, s.turn)) return false;
+  if (!gpuos_await_workers(s.turn)) return false;
   s.unsaid += !ctx.slot->failed;
   return true;
 }

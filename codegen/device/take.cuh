@@ -297,7 +297,7 @@ GPUOS_DEVICE uint32_t gpuos_find_room(const gpuos_cta &cta, uint32_t turn, uint3
   bool used = s < GPUOS_SLOTS;
   if (used && before != turn - 1)
     used = !mbarrier_test_wait_parity(&cta.slot_empty[s], before / GPUOS_SLOTS & 1);
-  const uint32_t place = used ? (uint32_t)(cta.slots[s].of - cta.known) : GPUOS_NONE;
+  const uint32_t place = used ? cta.slots[s].of.place : GPUOS_NONE;
   uint32_t room = GPUOS_NONE;
 #pragma unroll
   for (uint32_t k = 0; k < GPUOS_KNOWN; k++)
@@ -344,7 +344,7 @@ GPUOS_DEVICE bool gpuos_know_op(gpuos_cta &cta, uint32_t turn, uint32_t number, 
       if (__any_sync(0xffffffffu, ld_relaxed_shared(&cta.stop) != 0)) return false;
     gpuos_fetch_op<PROGRAM>(cta, cta.known[place], number);
   }
-  if (gpuos_lane0()) cta.slots[turn % GPUOS_SLOTS].of = &cta.known[place];
+  if (gpuos_lane0()) cta.slots[turn % GPUOS_SLOTS].of = {place};
   __syncwarp();
   return true;
 }

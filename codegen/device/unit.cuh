@@ -46,6 +46,12 @@ struct gpuos_known {
   gpuos_place_t places[GPUOS_OPERANDS];
 };
 
+// One of them, by its place among the CTA's.
+struct gpuos_known_at {
+  uint32_t place;
+  __device__ __forceinline__ const gpuos_known *operator->() const;
+};
+
 struct __align__(16) gpuos_slot {
   uint32_t number; // the tile's ticket; GPUOS_NONE: leave
   uint32_t step;   // that it belongs to
@@ -60,7 +66,7 @@ struct __align__(16) gpuos_slot {
   uint32_t realign; // the ring starts anew at its first stage
   // The loader stopped before this slice: accumulators go to park slot `park`.
   uint32_t stop_slice, park;
-  const gpuos_known *of; // its operator
+  gpuos_known_at of; // its operator
 };
 
 // What code generation knows of an operator, for the scheduler.
@@ -115,28 +121,19 @@ struct gpuos_stream_layout {
   uint32_t stages, stage_count;
 };
 
-// Weights that are to be brought into the L2 (ahead.cuh).
-struct gpuos_piece {
-  uint64_t from;
-  uint32_t bytes; // 0: none
-};
-enum gpuos_touch_t { GPUOS_TOUCH_LOADER, GPUOS_TOUCH_SCHEDULER, GPUOS_TOUCHES };
-
 struct gpuos_cta {
   gpuos_launch_args_t args;
   const gpuos_op_t *ops;
   const gpuos_tile_t *tiles;
   const gpuos_wait_list_t *wait_lists;
   const gpuos_wait_t *waits;
-  uint64_t stamps;                 // stamp.cuh
+  uint64_t stamps, fours;          // stamp.cuh
   uint32_t tile_count, rank, ctas; // rank in a cluster of `ctas`
   // What the watch last read of the control block.
   uint32_t command, submitted, parked, lent, wait_limit_us;
-  uint32_t lent_sms, lent_rank;            // of all; of those before this one
+  uint32_t lent_sms;                       // of all
   uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
   uint32_t wanted;                         // turn that the loader will soon want, or has
-  uint32_t stalled;                        // the loader has waited for an empty stage for a while
-  uint32_t touching;                       // weights come into the L2 meanwhile
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
   uint32_t gone;                           // the scheduler has left, and nothing comes any more
@@ -144,7 +141,6 @@ struct gpuos_cta {
   uint32_t worker_loads;                   // the workers run a unit that loads by itself
   uint64_t loader_held_ns, worker_held_ns; // since when
   uint64_t held_total_ns;                  // in all pauses so far
-  gpuos_piece touch[GPUOS_TOUCHES];
   uint32_t units_run;
   gpuos_moment unit_start; // of the unit that runs, if worker 0 ends it
   // Of the ring: its stages are filled, and used up; of the slots likewise.
@@ -168,11 +164,24 @@ struct gpuos_cta {
 };
 static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
 
+// By name, so that the compiler sees that they are shared memory, and at what address: what it knows by pointers alone it
+// reads by generic loads, and keeps two registers for each.
+__shared__ gpuos_cta gpuos_own_cta;
+extern __shared__ __align__(GPUOS_CTAS == 2 ? 1024 : 128) char gpuos_smem[];
+
+__device__ __forceinline__ const gpuos_known *gpuos_known_at::operator->() const {
+  return &gpuos_own_cta.known[place];
+}
+
 struct gpuos_ctx {
   gpuos_cta *cta;
   gpuos_slot *slot;
   char *smem; // dynamic, 1024-byte aligned in a cluster, 128 otherwise
 };
+// Of the tile of turn `turn`. Functions that are not inlined take the turn, for the same reason.
+GPUOS_DEVICE gpuos_ctx gpuos_find_ctx(uint32_t turn) {
+  return {&gpuos_own_cta, &gpuos_own_cta.slots[turn % GPUOS_SLOTS], gpuos_smem};
+}
 
 GPUOS_DEVICE float gpuos_minus_infinity() { return __uint_as_float(0xff800000u); }
 

@@ -26,13 +26,9 @@ GPUOS_DEVICE const uint32_t *gpuos_watched(const gpuos_control_t *control, uint3
   return lent ? &control->sm_lent[lane - GPUOS_LENT_LANE] : &control->wait_limit_us;
 }
 
-// How many SMs are lent, and, times 2^16, how many before this one; all lanes, with what they have read.
+// How many SMs are lent; all lanes, with what they have read.
 GPUOS_DEVICE uint32_t gpuos_count_lent(uint32_t value) {
-  const uint32_t first = (gpuos_lane() - GPUOS_LENT_LANE) * 32; // of the lane's SMs
-  const uint32_t before = blockIdx.x <= first        ? 0
-                          : blockIdx.x - first >= 32 ? 0xffffffffu
-                                                     : (1u << (blockIdx.x - first)) - 1;
-  uint32_t count = __popc(value) + (__popc(value & before) << 16);
+  uint32_t count = __popc(value);
 #pragma unroll
   for (int lanes = GPUOS_LENT_WORDS / 2; lanes > 0; lanes /= 2)
     count += __shfl_xor_sync(0xffffffffu, count, lanes);
@@ -44,8 +40,6 @@ GPUOS_DEVICE void gpuos_say_held(gpuos_cta &cta, bool &said) {
   if (said || !ld_relaxed_shared(&cta.loader_held)) return;
   const bool loads = ld_relaxed_shared(&cta.worker_loads) != 0;
   if (loads && !ld_relaxed_shared(&cta.worker_held)) return;
-  __threadfence_block();
-  if (ld_relaxed_shared(&cta.touching)) return;
   uint64_t held_ns = cta.loader_held_ns;
   if (loads && cta.worker_held_ns > held_ns) held_ns = cta.worker_held_ns;
   st_relaxed_sys_u64(&gpuos_record_of(cta)->held_ns, held_ns);
@@ -87,8 +81,7 @@ GPUOS_DEVICE void gpuos_watch(gpuos_cta &cta) {
     const uint32_t fault = __shfl_sync(0xffffffffu, value, 4);
     const uint32_t lent_sms = GPUOS_STREAMS ? gpuos_count_lent(value) : 0;
     if (gpuos_lane0()) {
-      st_relaxed_shared(&cta.lent_sms, lent_sms & 0xffff);
-      st_relaxed_shared(&cta.lent_rank, lent_sms >> 16);
+      st_relaxed_shared(&cta.lent_sms, lent_sms);
       st_relaxed_shared(&cta.submitted, submitted);
       st_relaxed_shared(&cta.lent, (lent & mine) == mine);
       st_relaxed_shared(&cta.parked, parked);

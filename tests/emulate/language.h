@@ -187,6 +187,10 @@ template <class T> static inline T __shfl_sync(uint32_t mask, T value, int lane)
 template <class T> static inline T __shfl_xor_sync(uint32_t mask, T value, int lanes) {
   return __shfl_sync(mask, value, (int)(emulated->current % 32) ^ lanes);
 }
+template <class T> static inline T __shfl_down_sync(uint32_t mask, T value, int lanes) {
+  const int lane = (int)(emulated->current % 32);
+  return __shfl_sync(mask, value, lane + lanes < 32 ? lane + lanes : lane);
+}
 static inline bool __all_sync(uint32_t, bool value) {
   const uint32_t word = value;
   const uint32_t(*all)[8] = emulated_exchange(&word, 1);

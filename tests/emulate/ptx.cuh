@@ -179,7 +179,8 @@ GPUOS_DEVICE uint32_t ld_global_u8(const void *at) { return *(const uint8_t *)at
 GPUOS_DEVICE void st_global_v4(uint64_t at, uint4 v) { memcpy((void *)at, &v, sizeof v); }
 GPUOS_DEVICE void st_global_v2(uint64_t at, uint2 v) { memcpy((void *)at, &v, sizeof v); }
 GPUOS_DEVICE uint4 ld_relaxed_gpu_v2_u64(uint64_t at) {
-  const uint64_t *words = (const uint64_t *)at, a = emulated_load(words), b = emulated_load(words + 1);
+  const uint64_t *words = (const uint64_t *)at, a = emulated_load(words),
+                 b = emulated_load(words + 1);
   return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
 }
 GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
@@ -187,6 +188,14 @@ GPUOS_DEVICE uint4 ld_relaxed_gpu_v4_u32(uint64_t at) {
   uint4 v = {emulated_load(words), emulated_load(words + 1), emulated_load(words + 2),
              emulated_load(words + 3)};
   return v;
+}
+GPUOS_DEVICE uint4 ld_relaxed_gpu_b128(uint64_t at) {
+  uint4 v;
+  __atomic_load((__int128 *)at, (__int128 *)&v, __ATOMIC_SEQ_CST);
+  return v;
+}
+GPUOS_DEVICE void st_relaxed_gpu_b128(uint64_t at, uint4 v) {
+  __atomic_store((__int128 *)at, (__int128 *)&v, __ATOMIC_SEQ_CST);
 }
 GPUOS_DEVICE void st_relaxed_gpu_u64(uint64_t at, uint64_t value) {
   __atomic_store_n((uint64_t *)at, value, __ATOMIC_SEQ_CST);
@@ -204,8 +213,6 @@ GPUOS_DEVICE void st_shared_f32(uint32_t at, float value) {
 GPUOS_DEVICE uint4 ld_shared_v4(uint32_t at) {
   return emulated_aligned<uint4>(emulated_shared(at));
 }
-GPUOS_DEVICE uint32_t ld_touch_u32(uint64_t at) { return *(const volatile uint32_t *)at; }
-GPUOS_DEVICE void keep_u32(uint32_t) {}
 
 GPUOS_DEVICE uint2 ld_shared_v2(uint32_t at) {
   return emulated_aligned<uint2>(emulated_shared(at));
@@ -391,7 +398,7 @@ __global__ void gpuos_kernel(const gpuos_launch_args_t args);
 extern const gpuos_launch_t gpuos_launch;
 }
 static thread_local const gpuos_launch_args_t *emulated_args;
-thread_local __align__(1024) char smem[232448];
+thread_local __align__(1024) char gpuos_smem[232448];
 
 static void emulated_start() {
   gpuos_kernel(*emulated_args);
@@ -441,7 +448,7 @@ extern "C" void gpuos_emulate_cta(const gpuos_launch_args_t *args, uint32_t numb
   emulated->number = number, emulated->threads = emulated->left = gpuos_launch.threads;
   emulated->seed = number * 2654435761u + (uint64_t)mov_globaltimer();
   emulated_args = args;
-  memset(smem, 0xff, sizeof smem);
+  memset(gpuos_smem, 0xff, sizeof gpuos_smem);
   for (uint32_t i = 0; i < emulated->threads; i++) {
     emulated_thread &t = emulated->thread[i];
     t.stack = (char *)malloc(EMULATED_STACK);

@@ -12,7 +12,7 @@ small="-D L=2 -D D=320 -D H=5 -D KV=1 -D HD=64 -D F=328 -D V=70 -D CTX=256 -D B=
 for emit in cuda cubin; do
   "$1" "$here/../../examples/smollm2_135m.yaml" $small "--target-file=$4/sm_90.yaml" --emit=$emit -o "$4/step.$emit"
 done
-few='GPUOS_ENOUGH_UNDER_WAY = 8 << 20'
+few='GPUOS_ENOUGH_UNDER_WAY = 16 << 20'
 grep -q "$few" "$here/../../codegen/device/stream.cuh"
 sh "$here/build.sh" "$4/step.cuda" "$4/few.so"
 sh "$here/build.sh" "$4/step.cuda" "$4/many.so" "s/$few/GPUOS_ENOUGH_UNDER_WAY = 0/"

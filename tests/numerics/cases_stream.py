@@ -68,6 +68,34 @@ def layer(rows, d, f):
     return build
 
 
+def narrow_middle(k, d, n):
+    """Long rows make tiles of two: their floats travel one at a time to the product that normalises them."""
+    def build(g):
+        g.tensor("x", (1, k), "bf16")
+        g.tensor("gain", (d,), "bf16", role="weight")
+        for name, shape in (("in", (d, k)), ("out", (n, d))):
+            g.tensor("w_" + name, shape, "bf16", role="weight", scale=0.1)
+        g.op("matmul", x="x", w="w_in", transpose_w=True, dtype="f32", out="r")
+        g.op("rmsnorm", x="r", weight="gain", dtype="bf16", out="h")
+        g.op("matmul", x="h", w="w_out", transpose_w=True, out="y")
+        g.returns("y")
+    return build
+
+
+def last_row(rows, k, d, n):
+    """Of several rows of floats one goes on: they come one element at a time, as a warp has not all rows of four."""
+    def build(g):
+        g.tensor("x", (rows, k), "bf16")
+        g.tensor("gain", (d,), "bf16", role="weight")
+        for name, shape in (("in", (d, k)), ("out", (n, d))):
+            g.tensor("w_" + name, shape, "bf16", role="weight", scale=0.1)
+        g.op("matmul", x="x", w="w_in", transpose_w=True, dtype="f32", out="r")
+        g.op("rmsnorm", x=f"r[{rows - 1}:, :]", weight="gain", dtype="bf16", out="h")
+        g.op("matmul", x="h", w="w_out", transpose_w=True, out="y")
+        g.returns("y")
+    return build
+
+
 def cases():
     for rows in (1, 2, 3, 4, 5, 8, 9, 16):
         yield f"{rows} rows", product(rows, 264, 71)
@@ -85,6 +113,9 @@ def cases():
     yield "normalised from f32", product(1, 2056, 40, norm="f32")
     yield "rows normalised from f32", product(5, 520, 40, norm="f32", add=True)
     yield "one x two ways", one_x_two_ways
+    yield "normalised after long rows", narrow_middle(17000, 24, 40)
+    yield "the last of 3 rows, normalised", last_row(3, 264, 64, 40)
+    yield "the last of 16 rows, normalised", last_row(16, 264, 64, 40)
     yield "a layer", layer(1, 256, 520)
     yield "a layer, 2 rows", layer(2, 256, 520)
     yield "a layer, 3 rows", layer(3, 256, 520)

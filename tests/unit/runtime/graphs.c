@@ -336,8 +336,34 @@ static gos_tables_t *build_pipeline(void) {
   return t;
 }
 
+// A product of two weights, the second joined to the first, and of the second alone another one, which reads a part of it.
+static gos_tables_t *build_stack(void) {
+  gos_tables_t *t = gos_tables_create();
+  uint32_t x = BUFFER("x", INPUT, F32, 2, 8), w0 = BUFFER("q", WEIGHT, F32, 8, 8),
+           w1 = BUFFER("k", WEIGHT, F32, 4, 8), y = BUFFER("y", OUTPUT, F32, 2, 12),
+           z = BUFFER("z", OUTPUT, F32, 2, 4);
+  t->buffers.at[w1].joined = 1;
+  gos_tables_add_workspace(t, 0);
+  uint32_t all = gos_tables_add_value(t), part = gos_tables_add_value(t);
+  uint32_t made = gos_tables_add_counter(t);
+  set_tile(OP("q,k", MATMUL, 1, 2, 12, 8), 1, 2, 5, 8);
+  WRITE(OUT, F32, y, all, 0, U4(1, 1, 2, 12), F4(A, 0, 1, 2));
+  READ(X, F32, x, x, 0, U4(1, 1, 2, 8), F4(A, A, 1, 3));
+  READ(W0, F32, w0, w0, 0, U4(1, 1, 12, 8), F4(A, A, 2, 3));
+  last_op_tiles(t, 0, made);
+  set_tile(OP("k", MATMUL, 1, 2, 4, 8), 1, 2, 2, 8);
+  WRITE(OUT, F32, z, part, 0, U4(1, 1, 2, 4), F4(A, 0, 1, 2));
+  gpuos_operand_t q = VIEW(X, F32, y, all, 0, U4(1, 1, 2, 8), F4(A, A, 1, 3));
+  q.stride[2] = 12;
+  gos_tables_add_operand(t, q, 0);
+  READ(W0, F32, w1, w1, 0, U4(1, 1, 4, 8), F4(A, A, 2, 3));
+  last_op_tiles(t, wait1(t, made), N);
+  gos_tables_settle(t);
+  return t;
+}
+
 const gos_graph_t gos_graphs[GOS_GRAPH_COUNT] = {
     {"gemm", build_gemm},           {"chain", build_chain},       {"diamond", build_diamond},
     {"attention", build_attention}, {"sampler", build_sampler},   {"columns", build_columns},
-    {"pair", build_pair},           {"pipeline", build_pipeline},
+    {"pair", build_pair},           {"pipeline", build_pipeline}, {"stack", build_stack},
 };

@@ -11,7 +11,7 @@ typedef struct gos_graph {
   gos_tables_t *(*build)(void); // settled; destroyed by the caller
 } gos_graph_t;
 
-enum { GOS_GRAPH_COUNT = 8 };
+enum { GOS_GRAPH_COUNT = 9 };
 extern const gos_graph_t gos_graphs[GOS_GRAPH_COUNT];
 
 #endif // GOS_TEST_GRAPHS_H_

@@ -297,11 +297,12 @@ static void change_code(gos_tables_t *t) {
 
 static void change_buffer(gos_tables_t *t) {
   gpuos_buffer_t *b = PICK(t->buffers);
-  switch (draw(5)) {
+  switch (draw(6)) {
   case 0: b->role = (uint8_t)draw(GPUOS_ROLE_COUNT + 1); break;
   case 1: b->bytes = draw(2) ? b->bytes - 4 : (uint64_t)draw(0) << draw(33); break;
   case 2: b->rank = (uint8_t)draw(8); break;
   case 3: b->dtype = (uint8_t)draw(GPUOS_DTYPE_COUNT + 1); break;
+  case 4: b->joined ^= draw(8) ? 1 : 2; break;
   default: b->bytes -= b->rank && b->shape[0] ? b->bytes / b->shape[0] : 0; b->shape[0]--;
   }
 }

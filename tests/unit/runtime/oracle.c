@@ -94,11 +94,17 @@ static void judge_buffers(oracle_t *o) {
   MUST(o->t->buffers.count > 0);
   MUST(o->t->value_count >= o->t->buffers.count);
   DARE(o->t->buffers.count <= 256);
+  wide_t run = 0;
   for (uint32_t i = 0; i < o->t->buffers.count; i++) {
     const gpuos_buffer_t *b = &BUFFER(i);
     MUST(b->name < o->t->strings.count);
     MUST(b->role <= GPUOS_WORKSPACE && b->dtype <= GPUOS_I32 && b->rank <= 6);
     MUST((b->role == GPUOS_WORKSPACE) == (i == o->t->buffers.count - 1));
+    if (b->joined) {
+      MUST(b->joined == 1 && i > 0);
+      MUST(b->role == GPUOS_WEIGHT && b[-1].role == GPUOS_WEIGHT && b[-1].dtype == b->dtype);
+      MUST(b[-1].bytes % GPUOS_BUFFER_ALIGNMENT == 0);
+    }
     bool zero = false;
     wide_t product = b->role == GPUOS_WORKSPACE ? 1 : gpuos_dtype_bytes(b->dtype);
     for (int d = 0; d < b->rank; d++) zero |= b->shape[d] == 0;
@@ -107,6 +113,8 @@ static void judge_buffers(oracle_t *o) {
       MUST(product <= (wide_t)1 << 48);
     }
     MUST(b->bytes == (zero ? 0 : product));
+    run = b->joined ? run + b->bytes : b->bytes;
+    MUST(run <= (wide_t)1 << 48);
   }
 }
 
@@ -433,6 +441,13 @@ static void judge_alias(oracle_t *o, const gpuos_operand_t *x) {
         o->doubtful = true;
 }
 
+// Bytes of a buffer and of those that are joined to it.
+static uint64_t room_from(const oracle_t *o, uint32_t buffer) {
+  uint64_t bytes = BUFFER(buffer).bytes;
+  while (++buffer < o->t->buffers.count && BUFFER(buffer).joined) bytes += BUFFER(buffer).bytes;
+  return bytes;
+}
+
 static void judge_view(oracle_t *o, uint32_t op, const gpuos_operand_t *x) {
   const gpuos_buffer_t *b = &BUFFER(x->buffer);
   if (x->writes) MUST(b->role != GPUOS_INPUT && b->role != GPUOS_WEIGHT);
@@ -444,7 +459,7 @@ static void judge_view(oracle_t *o, uint32_t op, const gpuos_operand_t *x) {
   }
   uint32_t last[4];
   for (int d = 0; d < 4; d++) last[d] = x->extent[d] - 1;
-  MUST(address(x, last) + gpuos_dtype_bytes(x->dtype) <= b->bytes);
+  MUST(address(x, last) + gpuos_dtype_bytes(x->dtype) <= room_from(o, x->buffer));
   if (x->writes) judge_alias(o, x);
 }
 
@@ -596,7 +611,7 @@ static void shadow_buffers(oracle_t *o) {
   for (uint32_t i = 0; i < o->t->buffers.count; i++) total += BUFFER(i).bytes;
   DARE(total <= MOST_BYTES);
   for (uint32_t i = 0; i < o->t->buffers.count; i++) {
-    uint64_t bytes = BUFFER(i).bytes;
+    uint64_t bytes = room_from(o, i); // of what is joined a part is there twice: nobody writes it
     o->value[i] = zeros(bytes, sizeof(uint32_t));
     o->readers[i] = zeros(bytes * o->words, sizeof(uint64_t));
     o->writers[i] = zeros(bytes * o->words, sizeof(uint64_t));

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GEMM, CHAIN, DIAMOND, ATTENTION, SAMPLER, COLUMNS, PAIR, PIPELINE };
+enum { GEMM, CHAIN, DIAMOND, ATTENTION, SAMPLER, COLUMNS, PAIR, PIPELINE, STACK };
 
 static gpuos_check_report_t judge(const gos_tables_t *tables) {
   gpuos_check_report_t report;
@@ -89,6 +89,16 @@ static gpuos_operand_t *operand(gos_tables_t *t, uint32_t op, gpuos_as_t as) {
   DEFECT(GEMM, bounds, one_past, operand(t, 0, GPUOS_AS_X)->offset_bytes = 4)                      \
   DEFECT(GEMM, bounds, far_past, operand(t, 0, GPUOS_AS_X)->offset_bytes = ~3ull)                  \
   DEFECT(GEMM, bounds, long_stride, operand(t, 0, GPUOS_AS_X)->stride[2] = ~0u)                    \
+  DEFECT(STACK, bounds, weights_apart, t->buffers.at[2].joined = 0)                                \
+  DEFECT(STACK, bounds, past_all_joined, operand(t, 0, GPUOS_AS_W0)->offset_bytes = 4)             \
+  DEFECT(STACK, record, joined_to_an_input, t->buffers.at[1].joined = 1)                           \
+  DEFECT(STACK, record, joined_output, t->buffers.at[4].joined = 1)                                \
+  DEFECT(STACK, record, joined_twice, t->buffers.at[2].joined = 2)                                 \
+  DEFECT(STACK, record, joined_off_an_address, t->buffers.at[1].shape[0] = 7;                      \
+         t->buffers.at[1].bytes = 224)                                                             \
+  DEFECT(STACK, record, more_joined_than_an_address_reaches, t->buffers.at[1].shape[0] = 1 << 27;  \
+         t->buffers.at[1].shape[1] = 1 << 19; t->buffers.at[1].bytes = 1ull << 48)                 \
+  DEFECT(STACK, read_before_write, value_of_the_second, operand(t, 0, GPUOS_AS_W0)->value = 2)     \
   DEFECT(GEMM, coverage, tile_twice, t->tiles.at[1].index = 0)                                     \
   DEFECT(PAIR, coverage, tile_of_other_graph, t->tiles.at[0].op = 1)                               \
   DEFECT(GEMM, progress, waits_for_later, t->tiles.at[0].wait_list = 1)                            \
