@@ -286,19 +286,20 @@ struct gpuos_stream_x {
     weights by;
     if constexpr (NORMED && M <= 2)
       if (!there) load_weights(ctx, from, by);
-    __syncwarp(); // all lanes have looked; and what will lie there is noted, as there is nothing else to do yet
+    if (!STAMPED && !gpuos_await_inputs(ctx)) return false;
+    if (!there) {
+      if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
+      const bool over = fetch_x(ctx, from, by);
+      for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
+      if (gpuos_barrier_or(!over)) return false;
+      if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
+    }
+    __syncwarp(); // all lanes have looked
     if (gpuos_lane0()) {
       flow.op = op, flow.x = from.x, flow.x_norm = from.norm, flow.x_met = mark, flow.x_form = FORM;
       flow.x_step = from.step, flow.x_eps = eps;
     }
     __syncwarp();
-    if (!STAMPED && !gpuos_await_inputs(ctx)) return false;
-    if (there) return true;
-    if (!gpuos_yield(ctx)) return false; // nobody reads what lies there
-    const bool over = fetch_x(ctx, from, by);
-    for (uint32_t row = 0; row < M; row++) pad_row(ctx, row);
-    if (gpuos_barrier_or(!over)) return false;
-    if (gpuos_thread() == 0) gpuos_begin_unit(*ctx.cta);
     return true;
   }
 };

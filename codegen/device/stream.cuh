@@ -262,30 +262,22 @@ struct gpuos_storer {
 
 // Workers that look for stamps do so without end. If that takes long, the counters are waited for as well, which
 // tells after a while what is missing; and if they are full, what was counted has not come: said in half of the time, before
-// those who wait for this tile say that it has not.
+// those who wait for this tile say that it has not. False: stop.
 enum { GPUOS_PATIENCE_NS = 1000000 };
-struct gpuos_patience {
-  uint64_t since_ns;
-  uint32_t late, over; // the counters are full; stop
-};
-__device__ __noinline__ gpuos_patience gpuos_wait_on(uint32_t turn, gpuos_patience p) {
+__device__ __noinline__ bool gpuos_await_workers(uint32_t turn) {
   const gpuos_ctx ctx = gpuos_find_ctx(turn);
   gpuos_cta &cta = *ctx.cta;
-  const uint32_t all = 0xffffffffu;
-  if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return {0, 0, 1};
-  const uint64_t now_ns = mov_globaltimer();
-  if (p.since_ns == 0 || ld_relaxed_shared(&cta.hold)) p.since_ns = now_ns;
-  const uint64_t limit_ns = p.late ? 500ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
-  if (!__any_sync(all, now_ns - p.since_ns > limit_ns)) return p;
-  return {0, 1, !gpuos_wait_stamped(ctx, p.late)};
-}
-// Only what is done in vain is apart: when the sums are there, what is done with them follows at once. False: stop.
-GPUOS_DEVICE bool gpuos_await_workers(uint32_t turn) {
-  uint64_t *full = &gpuos_own_cta.sums_full[turn % GPUOS_SLOTS];
-  gpuos_patience p = {0, 0, 0};
-  while (!__all_sync(0xffffffffu, mbarrier_try_wait_parity(full, gpuos_parity(turn)))) {
-    p = gpuos_wait_on(turn, p);
-    if (p.over) return false;
+  const uint32_t at = turn % GPUOS_SLOTS, all = 0xffffffffu;
+  uint64_t since_ns = 0;
+  bool late = false;
+  while (!__all_sync(all, mbarrier_try_wait_parity(&cta.sums_full[at], gpuos_parity(turn)))) {
+    if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
+    const uint64_t now_ns = mov_globaltimer();
+    if (since_ns == 0 || ld_relaxed_shared(&cta.hold)) since_ns = now_ns;
+    const uint64_t limit_ns = late ? 500ull * cta.wait_limit_us : GPUOS_PATIENCE_NS;
+    if (!__any_sync(all, now_ns - since_ns > limit_ns)) continue;
+    if (!gpuos_wait_stamped(ctx, late)) return false;
+    since_ns = 0, late = true;
   }
   return true;
 }
