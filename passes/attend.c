@@ -132,8 +132,8 @@ static void erase(MlirOperation op) {
   mlirOperationDestroy(op);
 }
 
-// Where they are not one, q's matmul comes after k's and v's: its tiles are the largest, so the last of them is drawn longest before it ends, and
-// attention's can be drawn, and their keys asked for, meanwhile.
+// Where they are not one, q's matmul comes after k's and v's: its tiles are the largest, so the last of them is drawn
+// longest before it ends, and attention's can be drawn, and their keys asked for, meanwhile.
 static void delay_queries(MlirOperation attention) {
   MlirOperation matmul = producer(gos_op_in(attention, "q"), "matmul");
   if (mlirOperationIsNull(matmul) || gos_value_uses(mlirOperationGetResult(matmul, 0)) != 1) return;

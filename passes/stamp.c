@@ -2,8 +2,8 @@
 // reads as its x, what attention reads of its step, and its splits.
 // needs:    memory
 // provides: op.stamps, op.fours, op.from, op.from_fours, operand.stamped
-// keeps:    everything but the last bits of what is normalised (fours): it is seen by stamps, words of which each says in which step it was written, without a
-//           fence, a counter and the way there
+// keeps:    everything but the last bits of what is normalised (fours): it is seen by stamps, words of which each
+//           says in which step it was written, without a fence, a counter and the way there
 // source:   NCCL's LL protocol, which has a flag beside each word as well
 #include <string.h>
 
