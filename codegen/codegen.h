@@ -14,10 +14,23 @@ typedef struct gos_bytes {
 // ---- table.c: plan -> gpuos_table_t -------------------------------------------------------------
 gos_bytes_t gos_table_make(const gos_plan_t *plan, uint32_t arch);
 
-// ---- kernel_source.c: plan -> one short CUDA C++ file over the headers in device/
-// ----------------------- NULL after an error ([device-op]) naming an operator that the device code
-// cannot run.
-const char *gos_kernel_source(const gos_plan_t *plan, const gpuos_table_t *table);
+// ---- kernel_source.c: plan -> one short CUDA C++ file over the headers in device/ ---------------
+// A program of a kernel.
+typedef struct gos_part {
+  gos_plan_t plan;
+  gos_bytes_t table;
+} gos_part_t;
+// Of one program, or of a live one and a job. NULL after an error ([device-op]) naming an operator that the
+// device code cannot run.
+const char *gos_kernel_source(const gos_part_t *parts, size_t count);
+
+// ---- flatten.c: headers in their places ---------------------------------------------------------
+// `text` with the device headers that it includes, each once, unless `seen` has it: it then has all of them. What
+// includes gpuos_abi.h is not asked for it again.
+typedef struct gos_seen {
+  GOS_ARRAY(const char *) names;
+} gos_seen_t;
+const char *gos_flatten(gos_arena_t *arena, const char *text, gos_seen_t *seen);
 
 // ---- nvrtc.c: CUDA C++ -> cubin -----------------------------------------------------------------
 // PTX instead of a cubin when `ptx`. With a folder `cache_dir` (NULL: none) what has been compiled
@@ -54,7 +67,8 @@ gos_bytes_t gos_cubin_attach(gos_arena_t *arena, gos_bytes_t cubin, gos_bytes_t 
 
 // ---- resources.c: what the kernel takes, against the target and the declared footprints ---------
 // [resources]
-bool gos_resources_check(const gos_plan_t *plan, gos_bytes_t cubin, gos_resources_t *out_resources);
+bool gos_resources_check(const gos_part_t *parts, size_t count, gos_bytes_t cubin,
+                         gos_resources_t *out_resources);
 uint32_t gos_resources_registers(const gos_resources_t *r); // of a CTA, as they are allocated
 static inline uint32_t gos_resources_smem(const gos_resources_t *r) {
   return r->static_smem_bytes + r->dynamic_smem_bytes;

@@ -1,4 +1,4 @@
-// kernel_source.c: the plan as a short CUDA C++ file over the headers in device/.
+// kernel_source.c: plans as a short CUDA C++ file over the headers in device/.
 //
 // Operators that need the same code share one instantiation: its text is what makes them the same.
 // What the text says is what code generation depends on: formats, tile shapes, how operands lie,
@@ -96,19 +96,17 @@ static uint64_t stamped_bytes(const gos_plan_t *plan) {
 }
 
 static void add_includes(gos_text_t *text, const source_t *source) {
-  gos_text_add(text, "// Written by gpuosc for %s (%s).\n\n", source->plan->target->name,
-               source->plan->target->arch_name);
   gos_smem_t smem = gos_plan_smem(source->plan);
-  gos_text_add(text,
-               "enum {\n  GPUOS_CTAS = %d, // of a cluster\n  GPUOS_STREAMS = %d,\n  "
-               "GPUOS_SMEM_LIMIT = %u, // bytes of "
-               "one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
-               "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n  GPUOS_OPERANDS = %u,\n  GPUOS_OPS = "
-               "%zu,\n  GPUOS_STAMPED_BYTES = %llu,\n};\n\n",
-               has(source, is_wgmma) ? 2 : 1, has(source, is_stream),
-               source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots,
-               smem.operands, source->plan->ops.count,
-               (unsigned long long)stamped_bytes(source->plan));
+  gos_text_add(
+      text,
+      "enum {\n  GPUOS_ROLE = %d,\n  GPUOS_CTAS = %d, // of a cluster\n  GPUOS_STREAMS = %d,\n  "
+      "GPUOS_SMEM_LIMIT = %u, // bytes of "
+      "one CTA\n  GPUOS_STATIC_SMEM = %u,\n  "
+      "GPUOS_PLAIN_SMEM = %u,\n  GPUOS_SLOTS = %u,\n  GPUOS_OPERANDS = %u,\n  GPUOS_OPS = "
+      "%zu,\n  GPUOS_STAMPED_BYTES = %llu,\n};\n\n",
+      source->plan->role, has(source, is_wgmma) ? 2 : 1, has(source, is_stream),
+      source->plan->target->smem_bytes, smem.kernel_bytes, smem.plain_bytes, smem.slots,
+      smem.operands, source->plan->ops.count, (unsigned long long)stamped_bytes(source->plan));
   for (size_t i = 0; i < source->instances.count; i++) // #pragma once takes care of repetitions
     if (source->instances.at[i].number == 0)
       gos_text_add(text, "#include \"%s.cuh\"\n", source->instances.at[i].kind);
@@ -156,7 +154,9 @@ static void add_units(gos_text_t *text, const source_t *source) {
   gos_text_add(text, "  enum { UNIT_BYTES = %s };\n", over_units(source, "gpuos_most_smem"));
   gos_text_add(text, "  enum { SUM_BYTES = %u * GPUOS_WARPS * 4 };\n", most_results(source->plan));
   gos_text_add(text, "  enum { SMEM_BYTES = %s };\n",
-               has(source, is_stream) ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)" : "UNIT_BYTES");
+               has(source, is_stream)          ? "gpuos_stream_smem(UNIT_BYTES, SUM_BYTES)"
+               : source->plan->role == GOS_JOB ? "GPUOS_STATIC_SMEM + 1024 + UNIT_BYTES"
+                                               : "UNIT_BYTES");
 }
 
 // Weights of the same shape, at the same places among the operands.
@@ -222,7 +222,7 @@ static void add_run(gos_text_t *text, const source_t *source) {
                is_stream, "", "::run(turn)", "turn + 1");
 }
 
-enum { MOST_CONSTANTS = 48 << 10 }; // bytes, of 64 KiB that a program has
+enum { MOST_CONSTANTS = 48 << 10, JOB_CONSTANTS = 8 << 10 }; // bytes, of 64 KiB that a kernel has
 
 // As device/unit.cuh has them, but for what the plan says of an operator itself.
 typedef struct numbers {
@@ -275,10 +275,11 @@ static void find_numbers(const source_t *source, const gpuos_table_t *table, num
 
 static void add_op_numbers(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
   size_t count = source->plan->ops.count;
+  size_t most = source->plan->role == GOS_JOB ? JOB_CONSTANTS : MOST_CONSTANTS;
   numbers_t *numbers = gos_alloc(source->arena, count * sizeof *numbers);
   find_numbers(source, table, numbers);
   gos_text_add(text, "\n%s const gpuos_op_numbers gpuos_numbers[] = {\n",
-               count * NUMBERS_BYTES > MOST_CONSTANTS ? "__device__" : "__constant__");
+               count * NUMBERS_BYTES > most ? "__device__" : "__constant__");
   for (uint32_t i = 0, first = 0; i < count; i++) { // operands are numbered as table.c does
     const numbers_t *n = &numbers[i];
     const gos_op_t *op = &source->plan->ops.at[i];
@@ -306,8 +307,10 @@ static void add_program(gos_text_t *text, const source_t *source, const gpuos_ta
              is_stream, "", "::store(ctx, turn)", "false");
   add_switch(text, source, "GPUOS_DEVICE bool bulk(uint32_t unit)", has_ring, "", "::BULK",
              "false");
-  gos_text_add(text, "};\nstatic_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
-                     "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
+  gos_text_add(text, "};\n");
+  if (source->plan->role != GOS_JOB)
+    gos_text_add(text, "static_assert(gpuos_program::SMEM_BYTES + GPUOS_STATIC_SMEM <= "
+                       "GPUOS_SMEM_LIMIT, \"shared memory\");\n");
 }
 
 // ---- what the kernel wants of its launch --------------------------------------------------------
@@ -332,7 +335,7 @@ static uint32_t add_maps(gos_text_t *text, const source_t *source) {
     const gos_op_t *op = &source->plan->ops.at[i];
     uint32_t half = op->op.tile[2] / 2;
     if (has_tiles(op) && gos_op_wgmma_tiled(source->plan->target, op)) {
-      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_X), 1, 3, 128);
+      count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_X), 1, 3, op->op.tile[1]);
       count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W0), 2, 3, half);
       count += add_map(text, first, op, gos_op_find(op, GPUOS_AS_W1), 2, 3, half);
     }
@@ -348,39 +351,118 @@ static uint32_t kept_bytes(const gos_plan_t *plan) {
   return any ? (uint32_t)plan->target->l2_keep_bytes : 0;
 }
 
-static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
+// Of a program; a job's have a name before theirs. `threads`, `smem`, `ctas`: the kernel's, of a CTA, and of a cluster.
+static void add_symbols(gos_text_t *text, const source_t *source, const gpuos_table_t *table,
+                        const char *threads, const char *smem, const char *ctas) {
+  const char *job = source->plan->role == GOS_JOB ? "job_" : "";
   gos_text_t maps = {.arena = source->arena};
   uint32_t count = add_maps(&maps, source);
   gos_text_add(text,
-               "\nextern \"C\" {\n"
                "__device__ __attribute__((used)) extern const unsigned long long "
-               "gpuos_table_hash = 0x%016llxull;\n"
-               "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_launch = {\n"
-               "    GPUOS_THREADS + GPUOS_AGENTS, gpuos_program::SMEM_BYTES, 1, "
-               "GPUOS_CTAS, %u, %u, %llu};\n",
-               (unsigned long long)table->hash, count, kept_bytes(source->plan),
-               5ull * stamped_bytes(source->plan));
+               "gpuos_%stable_hash = 0x%016llxull;\n"
+               "__device__ __attribute__((used)) extern const gpuos_launch_t gpuos_%slaunch = {\n"
+               "    %s, %s, 1, %s, %u, %u, %llu};\n",
+               job, (unsigned long long)table->hash, job, threads, smem, ctas, count,
+               kept_bytes(source->plan), 5ull * stamped_bytes(source->plan));
   if (count)
     gos_text_add(text,
                  "// operand, its dimensions along and across a run, outer, box\n"
-                 "__device__ __attribute__((used)) extern const gpuos_map_t gpuos_maps[] = {\n%s"
+                 "__device__ __attribute__((used)) extern const gpuos_map_t gpuos_%smaps[] = {\n%s"
                  "};\n",
-                 maps.at);
-  gos_text_add(text, "\n__global__ void __launch_bounds__(GPUOS_THREADS + GPUOS_AGENTS, 1)\n"
-                     "    gpuos_kernel(const __grid_constant__ gpuos_launch_args_t args) {\n"
-                     "  gpuos_main<gpuos_program>(args);\n"
-                     "}\n}\n");
+                 job, maps.at);
 }
 
-const char *gos_kernel_source(const gos_plan_t *plan, const gpuos_table_t *table) {
-  source_t source = {.plan = plan, .arena = plan->ir->arena};
-  for (uint32_t i = 0; i < plan->ops.count; i++) collect(&source, i);
-  if (source.failed) return NULL;
+static bool begin_source(source_t *source, const gos_part_t *part) {
+  *source = (source_t){.plan = &part->plan, .arena = part->plan.ir->arena};
+  for (uint32_t i = 0; i < part->plan.ops.count; i++) collect(source, i);
+  return !source->failed;
+}
+
+static void add_header(gos_text_t *text, const source_t *source) {
+  gos_text_add(text, "// Written by gpuosc for %s (%s).\n\n", source->plan->target->name,
+               source->plan->target->arch_name);
+}
+
+static void add_part(gos_text_t *text, const source_t *source, const gpuos_table_t *table) {
+  add_includes(text, source);
+  for (size_t i = 0; i < source->instances.count; i++)
+    add_instance(text, source, &source->instances.at[i]);
+  add_program(text, source, table);
+}
+
+static const char *source_alone(const gos_part_t *part) {
+  source_t source;
+  if (!begin_source(&source, part)) return NULL;
   gos_text_t text = {.arena = source.arena};
-  add_includes(&text, &source);
-  for (size_t i = 0; i < source.instances.count; i++)
-    add_instance(&text, &source, &source.instances.at[i]);
-  add_program(&text, &source, table);
-  add_symbols(&text, &source, table);
+  add_header(&text, &source);
+  add_part(&text, &source, part->table.at);
+  gos_text_add(&text, "\nextern \"C\" {\n");
+  add_symbols(&text, &source, part->table.at, "GPUOS_ROLE_THREADS", "gpuos_program::SMEM_BYTES",
+              "GPUOS_CTAS");
+  gos_text_add(&text, "\n__global__ void __launch_bounds__(GPUOS_ROLE_THREADS, 1)\n"
+                      "    gpuos_kernel(const __grid_constant__ gpuos_kernel_args_t args) {\n"
+                      "  gpuos_main<gpuos_program>(args.program[0], 0);\n"
+                      "}\n}\n");
   return text.at;
+}
+
+// ---- two programs -------------------------------------------------------------------------------
+
+static const char kernel_of_two[] =
+    "enum {\n"
+    "  LIVE_THREADS = gpuos_live::GPUOS_ROLE_THREADS,\n"
+    "  JOB_THREADS = gpuos_job::GPUOS_ROLE_THREADS,\n"
+    "  THREADS = (LIVE_THREADS > JOB_THREADS ? LIVE_THREADS : JOB_THREADS) + 32, // and the relay\n"
+    "  SMEM = gpuos_live::gpuos_most<gpuos_live::gpuos_program::SMEM_BYTES,\n"
+    "                                gpuos_job::gpuos_program::SMEM_BYTES>(),\n"
+    "  CTAS = gpuos_live::gpuos_most<gpuos_live::GPUOS_CTAS, gpuos_job::GPUOS_CTAS>(),\n"
+    "};\n"
+    "static_assert(SMEM + gpuos_live::GPUOS_STATIC_SMEM <= gpuos_live::GPUOS_SMEM_LIMIT, \"shared "
+    "memory\");\n";
+
+static const char play_both[] =
+    "\n__global__ void __launch_bounds__(THREADS, 1)\n"
+    "    gpuos_kernel(const __grid_constant__ gpuos_kernel_args_t args) {\n"
+    "  gpuos_play<CTAS == 2, LIVE_THREADS, JOB_THREADS>(\n"
+    "      args.program,\n"
+    "      [](const gpuos_launch_args_t &own, uint64_t other) {\n"
+    "        gpuos_live::gpuos_main_apart<gpuos_live::gpuos_program>(own, other);\n"
+    "      },\n"
+    "      [](const gpuos_launch_args_t &own, uint64_t other) {\n"
+    "        gpuos_job::gpuos_main<gpuos_job::gpuos_program>(own, other);\n"
+    "      });\n"
+    "}\n";
+
+// The programs' constants differ, so each has the headers to itself, in a namespace; but for those that know no constants.
+static const char common_headers[] = "#include \"roles.cuh\"\n#include \"dtype.cuh\"\n";
+
+static const char *source_of_two(const gos_part_t *parts) {
+  static const char *const names[] = {"gpuos_live", "gpuos_job"};
+  source_t sources[2];
+  for (int i = 0; i < 2; i++)
+    if (!begin_source(&sources[i], &parts[i])) return NULL;
+  gos_arena_t *arena = sources[0].arena;
+  gos_text_t text = {.arena = arena};
+  gos_seen_t common = {0};
+  add_header(&text, &sources[0]);
+  gos_text_add(&text, "%s", common_headers);
+  gos_flatten(arena, common_headers, &common);
+  for (int i = 0; i < 2; i++) {
+    gos_text_t part = {.arena = arena};
+    gos_seen_t seen = {0};
+    for (size_t k = 0; k < common.names.count; k++)
+      *gos_push(arena, &seen.names) = common.names.at[k];
+    add_part(&part, &sources[i], parts[i].table.at);
+    gos_text_add(&text, "\nnamespace %s {\n%s} // namespace\n", names[i],
+                 gos_flatten(arena, part.at, &seen));
+  }
+  gos_text_add(&text, "\n%s\nextern \"C\" {\n", kernel_of_two);
+  for (int i = 0; i < 2; i++)
+    add_symbols(&text, &sources[i], parts[i].table.at, "THREADS", "SMEM", "CTAS");
+  gos_text_add(&text, "%s}\n", play_both);
+  return text.at;
+}
+
+const char *gos_kernel_source(const gos_part_t *parts, size_t count) {
+  return count == 1 ? source_alone(parts) : source_of_two(parts);
 }

@@ -49,33 +49,35 @@ static bool keeps_no_stack(const gos_plan_t *plan, const gos_resources_t *r) {
   return false;
 }
 
-// The largest declared footprint is what the kernel was found to take. Attention's is only a limit: how it
+// The largest declared footprint of all programs is what the kernel was found to take. Attention's is only a limit: how it
 // loads, and so what it keeps, is code generation's choice; and so is that of weights that stream, whose
 // ring has whole stages.
-static bool is_as_declared(const gos_plan_t *plan, const gos_resources_t *r) {
+static bool is_as_declared(const gos_part_t *parts, size_t count, const gos_resources_t *r) {
   uint32_t most = 0, smem = gos_resources_smem(r);
-  bool limit = false;
-  for (size_t i = 0; i < plan->ops.count; i++) {
-    const gpuos_op_t *op = &plan->ops.at[i].op;
-    if (op->footprint.smem_bytes <= most) continue;
-    most = op->footprint.smem_bytes;
-    limit = op->kind == GPUOS_ATTENTION || plan->ops.at[i].streams;
-  }
-  if (!most || (smem <= most + DECLARED_SLACK && (limit || most <= smem + DECLARED_SLACK)))
+  bool limit = count > 1; // programs' own memory adds up
+  for (size_t p = 0; p < count; p++)
+    for (size_t i = 0; i < parts[p].plan.ops.count; i++) {
+      const gos_op_t *op = &parts[p].plan.ops.at[i];
+      if (op->op.footprint.smem_bytes <= most) continue;
+      most = op->op.footprint.smem_bytes;
+      limit |= op->op.kind == GPUOS_ATTENTION || op->streams;
+    }
+  if (!most || (smem <= most + DECLARED_SLACK * count && (limit || most <= smem + DECLARED_SLACK)))
     return true;
-  gos_error(plan->ir->diags, (gos_loc_t){0}, "resources",
+  gos_error(parts[0].plan.ir->diags, (gos_loc_t){0}, "resources",
             "internal error: footprints declare %u bytes of shared memory, the kernel takes %u",
             most, smem);
   return false;
 }
 
-bool gos_resources_check(const gos_plan_t *plan, gos_bytes_t cubin,
+bool gos_resources_check(const gos_part_t *parts, size_t count, gos_bytes_t cubin,
                          gos_resources_t *out_resources) {
+  const gos_plan_t *plan = &parts[0].plan;
   if (!gos_cubin_resources(cubin, "gpuos_kernel", out_resources) || !out_resources->threads) {
     gos_error(plan->ir->diags, (gos_loc_t){0}, "resources",
               "internal error: the cubin does not say what gpuos_kernel takes");
     return false;
   }
   bool fit = fits(plan, out_resources), clean = keeps_no_stack(plan, out_resources);
-  return is_as_declared(plan, out_resources) && fit && clean;
+  return is_as_declared(parts, count, out_resources) && fit && clean;
 }

@@ -4,6 +4,8 @@
 //   plan --split, tile, footprint, bound, memory, stamp, schedule--> plan --table--> schedule table
 //   schedule table --check--> proven table
 //   plan --codegen--> CUDA C++ --NVRTC--> cubin --resources--> cubin, the table inside
+//
+// Live graphs and background graphs together have a plan and a table each, and one kernel.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,11 +15,14 @@
 #include "options.h"
 #include "passes.h"
 
+enum { MOST_PARTS = 2 };
+
 typedef struct compilation {
   gos_options_t *options;
   gos_ir_t *ir;
-  gos_plan_t plan;
-  gos_bytes_t table;
+  const gos_target_t *target;
+  gos_part_t parts[MOST_PARTS]; // programs of the kernel: one, or a live one and a job
+  size_t part_count;
   const char *source;
   gos_bytes_t code;              // PTX or cubin
   gos_resources_t resources;     // of a cubin
@@ -28,20 +33,33 @@ typedef struct compilation {
 
 static bool read_models(compilation_t *c);
 static bool find_target(compilation_t *c);
+static void find_parts(compilation_t *c);
 
-static bool stage_model(compilation_t *c) { return read_models(c) && find_target(c); }
+static bool of_plans(compilation_t *c, bool (*pass)(gos_plan_t *plan)) {
+  for (size_t i = 0; i < c->part_count; i++)
+    if (!pass(&c->parts[i].plan)) return false;
+  return true;
+}
+static bool fuse(gos_plan_t *plan) { return gos_pass_fuse(plan->ir, plan); }
+static bool lower(gos_plan_t *plan) { return gos_pass_lower(plan->ir, plan); }
+
+static bool stage_model(compilation_t *c) {
+  if (!read_models(c) || !find_target(c)) return false;
+  find_parts(c);
+  return true;
+}
 static bool stage_legalize(compilation_t *c) { return gos_pass_legalize(c->ir); }
-static bool stage_fuse(compilation_t *c) { return gos_pass_fuse(c->ir, &c->plan); }
+static bool stage_fuse(compilation_t *c) { return of_plans(c, fuse); }
 static bool stage_stack(compilation_t *c) { return gos_pass_stack(c->ir); }
 static bool stage_attend(compilation_t *c) { return gos_pass_attend(c->ir); }
-static bool stage_lower(compilation_t *c) { return gos_pass_lower(c->ir, &c->plan); }
-static bool stage_split(compilation_t *c) { return gos_pass_split(&c->plan); }
-static bool stage_tile(compilation_t *c) { return gos_pass_tile(&c->plan); }
-static bool stage_footprint(compilation_t *c) { return gos_pass_footprint(&c->plan); }
-static bool stage_bound(compilation_t *c) { return gos_pass_bound(&c->plan); }
-static bool stage_memory(compilation_t *c) { return gos_pass_memory(&c->plan); }
-static bool stage_stamp(compilation_t *c) { return gos_pass_stamp(&c->plan); }
-static bool stage_schedule(compilation_t *c) { return gos_pass_schedule(&c->plan); }
+static bool stage_lower(compilation_t *c) { return of_plans(c, lower); }
+static bool stage_split(compilation_t *c) { return of_plans(c, gos_pass_split); }
+static bool stage_tile(compilation_t *c) { return of_plans(c, gos_pass_tile); }
+static bool stage_footprint(compilation_t *c) { return of_plans(c, gos_pass_footprint); }
+static bool stage_bound(compilation_t *c) { return of_plans(c, gos_pass_bound); }
+static bool stage_memory(compilation_t *c) { return of_plans(c, gos_pass_memory); }
+static bool stage_stamp(compilation_t *c) { return of_plans(c, gos_pass_stamp); }
+static bool stage_schedule(compilation_t *c) { return of_plans(c, gos_pass_schedule); }
 
 static bool wants_device_code(const compilation_t *c) {
   return c->options->emit == GOS_EMIT_CUBIN || c->options->emit == GOS_EMIT_CUDA ||
@@ -49,35 +67,40 @@ static bool wants_device_code(const compilation_t *c) {
 }
 
 static bool stage_table(compilation_t *c) {
-  c->table = gos_table_make(&c->plan, wants_device_code(c) ? c->plan.target->arch : 0);
+  for (size_t i = 0; i < c->part_count; i++)
+    c->parts[i].table =
+        gos_table_make(&c->parts[i].plan, wants_device_code(c) ? c->target->arch : 0);
   return true;
 }
 
 // What the compiler made is proven, not trusted: a rejection is a bug of ours, told to the user as
 // one.
 static bool stage_check(compilation_t *c) {
-  gpuos_check_report_t report;
-  if (gpuos_check(c->table.at, c->table.count, &report)) return true;
-  gos_error(c->ir->diags, (gos_loc_t){0}, "check",
-            "internal error: the schedule is not safe: %s (%s)", report.message, report.slug);
-  return false;
+  for (size_t i = 0; i < c->part_count; i++) {
+    gpuos_check_report_t report;
+    if (gpuos_check(c->parts[i].table.at, c->parts[i].table.count, &report)) continue;
+    gos_error(c->ir->diags, (gos_loc_t){0}, "check",
+              "internal error: the schedule is not safe: %s (%s)", report.message, report.slug);
+    return false;
+  }
+  return true;
 }
 
 static bool stage_codegen(compilation_t *c) {
   if (!wants_device_code(c)) return true;
-  c->source = gos_kernel_source(&c->plan, c->table.at);
+  c->source = gos_kernel_source(c->parts, c->part_count);
   return c->source != NULL;
 }
 
 static bool stage_nvrtc(compilation_t *c) {
   if (!wants_device_code(c) || c->options->emit == GOS_EMIT_CUDA) return true;
-  return gos_nvrtc_compile(&c->plan, c->source, c->options->emit == GOS_EMIT_PTX,
+  return gos_nvrtc_compile(&c->parts[0].plan, c->source, c->options->emit == GOS_EMIT_PTX,
                            c->options->cache_dir, &c->code);
 }
 
 static bool stage_resources(compilation_t *c) {
   return c->options->emit != GOS_EMIT_CUBIN ||
-         gos_resources_check(&c->plan, c->code, &c->resources);
+         gos_resources_check(c->parts, c->part_count, c->code, &c->resources);
 }
 
 typedef struct stage {
@@ -156,24 +179,50 @@ static bool find_target(compilation_t *c) {
   if (c->options->target_file) {
     uint16_t file;
     if (!read_file(c, c->options->target_file, &file)) return false;
-    c->plan.target = gos_target_read(c->ir->arena, c->ir->diags, file);
+    c->target = gos_target_read(c->ir->arena, c->ir->diags, file);
   } else {
     gos_graphs(c->ir, first_target, &name);
-    c->plan.target =
+    c->target =
         gos_target_find(c->ir->arena, c->ir->diags, (gos_loc_t){0}, name[0] ? name : "h200");
   }
-  return c->plan.target != NULL;
+  return c->target != NULL;
+}
+
+static void count_classes(gos_ir_t *ir, MlirOperation func, void *user) {
+  bool *found = user;
+  found[gos_func_live(ir, func) ? 0 : 1] = true;
+}
+
+// Graphs of one class are one program; live ones and background ones are two, that share a kernel.
+static void find_parts(compilation_t *c) {
+  bool found[2] = {false};
+  gos_graphs(c->ir, count_classes, found);
+  c->part_count = found[0] && found[1] ? 2 : 1;
+  for (size_t i = 0; i < c->part_count; i++)
+    c->parts[i].plan = (gos_plan_t){.ir = c->ir,
+                                    .target = c->target,
+                                    .budget_ns = c->options->budget_ns,
+                                    .role = c->part_count == 1 ? GOS_ALONE
+                                            : i == 0           ? GOS_LIVE
+                                                               : GOS_JOB};
 }
 
 // ---- output -------------------------------------------------------------------------------------
 
 static void show(compilation_t *c, int what, FILE *out) {
-  if (what == DIALECT)
-    gos_ir_print(c->ir, false, out);
-  else if (c->options->emit == GOS_EMIT_SCHEDULE)
-    gos_schedule_print(&c->plan, out);
-  else
-    gos_plan_print(&c->plan, out);
+  if (what == DIALECT) gos_ir_print(c->ir, false, out);
+  for (size_t i = 0; what != DIALECT && i < c->part_count; i++)
+    (c->options->emit == GOS_EMIT_SCHEDULE ? gos_schedule_print : gos_plan_print)(&c->parts[i].plan,
+                                                                                  out);
+}
+
+// Tables of all programs, one behind the other; each is a multiple of 16 bytes.
+static gos_bytes_t tables(const compilation_t *c) {
+  gos_text_t all = {.arena = c->ir->arena};
+  if (c->part_count == 1) return c->parts[0].table;
+  for (size_t i = 0; i < c->part_count; i++)
+    gos_text_add_bytes(&all, c->parts[i].table.at, c->parts[i].table.count);
+  return (gos_bytes_t){all.at, all.count};
 }
 
 static gos_bytes_t printed(compilation_t *c, int what) {
@@ -194,12 +243,12 @@ static gos_bytes_t result(compilation_t *c, const stage_t *last) {
   case GOS_EMIT_SCHEDULE: return printed(c, PLAN);
   case GOS_EMIT_CUDA:
     return (gos_bytes_t){(void *)(uintptr_t)c->source, c->source ? strlen(c->source) : 0};
-  case GOS_EMIT_TABLE: return c->table;
+  case GOS_EMIT_TABLE: return tables(c);
   case GOS_EMIT_PTX: return c->code;
   case GOS_EMIT_CUBIN: break;
   }
   if (c->options->stop_after) return printed(c, last->shows == DIALECT ? DIALECT : PLAN);
-  return gos_cubin_attach(c->ir->arena, c->code, c->table);
+  return gos_cubin_attach(c->ir->arena, c->code, tables(c));
 }
 
 // Spaces, # and $ mean something to make.
@@ -224,10 +273,10 @@ static bool write_dependencies(compilation_t *c) {
 static bool write_outputs(compilation_t *c, const stage_t *last) {
   const gos_options_t *o = c->options;
   if (!gos_artefact_write(c->ir, o->output, result(c, last))) return false;
-  if (o->table_file && !gos_artefact_write(c->ir, o->table_file, c->table)) return false;
+  if (o->table_file && !gos_artefact_write(c->ir, o->table_file, tables(c))) return false;
   if (!write_dependencies(c)) return false;
   if (o->report && c->resources.registers)
-    gos_report_kernel(&c->plan, o->output, &c->resources, stderr);
+    gos_report_kernel(&c->parts[0].plan, o->output, &c->resources, stderr);
   return true;
 }
 
@@ -261,7 +310,8 @@ static bool compile(compilation_t *c) {
     last = &stages[i];
     break;
   }
-  if (c->options->report && last->shows == TEXT) gos_report_print(&c->plan, stderr);
+  for (size_t i = 0; c->options->report && last->shows == TEXT && i < c->part_count; i++)
+    gos_report_print(&c->parts[i].plan, stderr);
   return write_outputs(c, last);
 }
 
@@ -269,7 +319,6 @@ int gos_compile(gos_arena_t *arena, gos_options_t *options) {
   gos_arena_t *scratch = gos_arena_create();
   gos_diags_t *diags = gos_diags_create(arena);
   compilation_t c = {.options = options, .ir = gos_ir_create(arena, scratch, diags)};
-  c.plan = (gos_plan_t){.ir = c.ir, .budget_ns = options->budget_ns};
   bool ok = compile(&c) && gos_diags_error_count(diags) == 0;
   gos_diags_print(diags, stderr);
   gos_ir_destroy(c.ir);

@@ -100,7 +100,9 @@ bool gos_op_wgmma(const gos_target_t *target, const gos_op_t *op) {
 bool gos_op_wgmma_tiled(const gos_target_t *target, const gos_op_t *op) {
   const uint32_t *tile = op->op.tile;
   bool two = gos_op_find(op, GPUOS_AS_W1) != NULL;
-  return gos_op_wgmma(target, op) && tile[1] == 128 && (tile[2] == 128 || (tile[2] == 256 && !two));
+  return gos_op_wgmma(target, op) &&
+         ((tile[1] == 128 && (tile[2] == 128 || (tile[2] == 256 && !two))) ||
+          (tile[1] == 192 && tile[2] == 128 && !two));
 }
 
 // ---- weights that stream ------------------------------------------------------------------------

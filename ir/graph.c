@@ -93,14 +93,23 @@ void gos_graph_end(gos_ir_t *ir, MlirOperation func, const char *graph_class, in
   set_attr(func, "gpuos.target", string_attr(ir, target));
 }
 
-void gos_graphs(gos_ir_t *ir, void (*visit)(gos_ir_t *, MlirOperation, void *), void *user) {
+void gos_graphs_of(gos_ir_t *ir, gos_role_t role, gos_visit_t *visit, void *user) {
   MlirOperation func = mlirBlockGetFirstOperation(mlirModuleGetBody(ir->module));
   while (!mlirOperationIsNull(func)) {
     MlirOperation next = mlirOperationGetNextInBlock(func);
-    if (!mlirAttributeIsNull(mlirOperationGetAttributeByName(func, gos_ref("gpuos.class"))))
+    if (!mlirAttributeIsNull(mlirOperationGetAttributeByName(func, gos_ref("gpuos.class"))) &&
+        (role == GOS_ALONE || gos_func_live(ir, func) == (role == GOS_LIVE)))
       visit(ir, func, user);
     func = next;
   }
+}
+
+void gos_graphs(gos_ir_t *ir, gos_visit_t *visit, void *user) {
+  gos_graphs_of(ir, GOS_ALONE, visit, user);
+}
+
+bool gos_func_live(gos_ir_t *ir, MlirOperation func) {
+  return !strcmp(gos_func_string(ir, func, "gpuos.class"), "live");
 }
 
 const char *gos_func_string(gos_ir_t *ir, MlirOperation func, const char *attr) {

@@ -187,8 +187,13 @@ void gos_graph_end(gos_ir_t *ir, MlirOperation func, const char *graph_class, in
                    const char *target, const gos_tensor_decl_t *decls, const MlirValue *results,
                    size_t count);
 // Calls visit for every graph of the module, in order.
-void gos_graphs(gos_ir_t *ir, void (*visit)(gos_ir_t *ir, MlirOperation func, void *user),
-                void *user);
+typedef void gos_visit_t(gos_ir_t *ir, MlirOperation func, void *user);
+void gos_graphs(gos_ir_t *ir, gos_visit_t *visit, void *user);
+// A kernel is one program's alone, or that of a live program and a job (device/roles.cuh): the graphs of a module are all
+// one program's, or those of each class. As gos_graphs, for those of one program.
+typedef enum gos_role { GOS_ALONE, GOS_LIVE, GOS_JOB } gos_role_t;
+void gos_graphs_of(gos_ir_t *ir, gos_role_t role, gos_visit_t *visit, void *user);
+bool gos_func_live(gos_ir_t *ir, MlirOperation func);
 const char *gos_func_string(gos_ir_t *ir, MlirOperation func, const char *attr); // "" if absent
 int64_t gos_func_int(MlirOperation func, const char *attr);                      // 0 if absent
 const char *gos_arg_string(gos_ir_t *ir, MlirOperation func, intptr_t arg, const char *attr);

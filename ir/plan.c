@@ -21,7 +21,10 @@ uint64_t gos_op_tiles(const gpuos_op_t *op) {
 gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
   enum {
     CLUSTER_BYTES = 3072,
-    BYTES = 1216,
+    RING_BYTES = (4 * 48 + 32) << 10, // four stages of 48 KiB, and results
+    JOB_RING_BYTES = (4 * 40 + 48) << 10,
+    ROLES_BYTES = 16, // device/roles.cuh
+    BYTES = 1228,
     SLOT_BYTES = 152,
     KNOWN_BYTES = 160,
     OPERAND_BYTES = 56
@@ -35,10 +38,14 @@ gos_smem_t gos_plan_smem(const gos_plan_t *plan) {
     if (count > most) most = count;
   }
   uint32_t slots = plan->streams && !cluster ? 4 : 2, known = slots > 2 ? 5 : 2;
-  uint32_t bytes = BYTES + slots * SLOT_BYTES + known * (KNOWN_BYTES + most * OPERAND_BYTES);
+  uint32_t bytes =
+      BYTES + ROLES_BYTES + slots * SLOT_BYTES + known * (KNOWN_BYTES + most * OPERAND_BYTES);
   bytes = cluster ? CLUSTER_BYTES : (bytes + 127) / 128 * 128;
-  uint32_t room = slots > 2 ? BESIDE_STREAM_BYTES : plan->target->smem_bytes - bytes;
-  return (gos_smem_t){slots, most, bytes, room};
+  uint32_t room = slots > 2               ? BESIDE_STREAM_BYTES
+                  : plan->role == GOS_JOB ? JOB_RING_BYTES
+                                          : plan->target->smem_bytes - bytes;
+  return (gos_smem_t){slots, most, bytes, room,
+                      plan->role == GOS_JOB ? JOB_RING_BYTES : RING_BYTES};
 }
 
 static void print_dims(const char *what, const uint32_t *dims, FILE *out) {

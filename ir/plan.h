@@ -60,6 +60,7 @@ typedef struct gos_graph {
 typedef struct gos_plan {
   gos_ir_t *ir;
   const gos_target_t *target;
+  gos_role_t role;
   uint32_t budget_ns;
   bool streams;       // the weights of some operator do. tile decides it
   bool stamps;        // some results travel stamped. stamp decides it
@@ -86,6 +87,7 @@ typedef struct gos_smem {
   uint32_t operands;     // of an operator, at most
   uint32_t kernel_bytes; // the kernel's own, at most
   uint32_t plain_bytes;  // that a unit without a ring of its own may take
+  uint32_t ring_bytes;   // of the ring of wgmma units
 } gos_smem_t;
 gos_smem_t gos_plan_smem(const gos_plan_t *plan);
 

@@ -70,8 +70,7 @@ static uint32_t clamp(double bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (
 // ---- shared memory: as codegen/device lays it out; codegen/resources.c reads it back ------------
 
 enum {
-  WGMMA_BYTES = 4 * 48 * 1024 + 2 * 16 * 1024, // device/ring.cuh: stages, results
-  REDUCE_BYTES = 64,                           // device/reduce.cuh
+  REDUCE_BYTES = 64, // device/reduce.cuh
   THREADS = 256,
 };
 
@@ -117,7 +116,8 @@ static uint32_t shared_bytes(const gos_plan_t *plan, const gos_op_t *op) {
   if (op->streams) return plan->target->smem_bytes; // the ring takes what is left
   switch (op->op.kind) {
   case GPUOS_MATMUL:
-    return own + (gos_op_wgmma_tiled(plan->target, op) ? WGMMA_BYTES : ring_bytes(plan, op));
+    return own + (gos_op_wgmma_tiled(plan->target, op) ? gos_plan_smem(plan).ring_bytes
+                                                       : ring_bytes(plan, op));
   case GPUOS_ATTENTION: return own + attention_bytes(op->op.params[2], op->op.params[3]);
   case GPUOS_ROPE: return own + 6 * gos_row_width(op);
   case GPUOS_SOFTMAX:

@@ -315,7 +315,7 @@ static void fuse(gos_ir_t *ir, MlirOperation func, void *user) {
 
 bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan) {
   fusion_t fusion = {.plan = plan};
-  gos_graphs(ir, note_rows, &fusion.most_rows);
-  gos_graphs(ir, fuse, &fusion);
+  gos_graphs_of(ir, plan->role, note_rows, &fusion.most_rows);
+  gos_graphs_of(ir, plan->role, fuse, &fusion);
   return true;
 }

@@ -270,7 +270,7 @@ static void lower_graph(gos_ir_t *ir, MlirOperation func, void *user) {
   gos_graph_t *graph = gos_push(ir->arena, &plan->graphs);
   *graph = (gos_graph_t){.name = gos_func_string(ir, func, "sym_name"),
                          .at = gos_op_place(ir, func, NULL)};
-  graph->graph.live = !strcmp(gos_func_string(ir, func, "gpuos.class"), "live");
+  graph->graph.live = gos_func_live(ir, func);
   graph->graph.deadline_us = (uint32_t)gos_func_int(func, "gpuos.deadline_us");
   graph->graph.first_op = first_op;
   graph->graph.op_count = (uint32_t)plan->ops.count - first_op;
@@ -309,13 +309,13 @@ static bool buffers_fit(gos_plan_t *plan) {
 
 bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan) {
   graphs_t all = {.plan = plan, .ok = true};
-  gos_graphs(ir, add_graph_buffers, &all);
+  gos_graphs_of(ir, plan->role, add_graph_buffers, &all);
   if (!buffers_fit(plan)) return false;
   gos_shape_t bytes = {.rank = 1, .dtype = GPUOS_E4M3};
   add_buffer(plan, "workspace", GPUOS_WORKSPACE, bytes, (gos_loc_t){0});
   plan->workspace = (uint32_t)plan->buffers.count - 1;
   for (uint32_t i = 0; i < plan->buffers.count; i++)
     gos_lower_value(plan, plan->buffers.at[i].name, i, plan->buffers.at[i].bytes);
-  gos_graphs(ir, lower_graph, &all);
+  gos_graphs_of(ir, plan->role, lower_graph, &all);
   return all.ok;
 }

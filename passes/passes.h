@@ -9,7 +9,7 @@
 #include "plan.h"
 
 bool gos_pass_legalize(gos_ir_t *ir);
-bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan); // for its target and budget
+bool gos_pass_fuse(gos_ir_t *ir, const gos_plan_t *plan); // for its role, target and budget
 bool gos_pass_stack(gos_ir_t *ir);
 bool gos_pass_attend(gos_ir_t *ir);
 bool gos_pass_lower(gos_ir_t *ir, gos_plan_t *plan);

@@ -12,10 +12,13 @@
 enum {
   STEP_BYTES = 128,         // of k; slices end on the device code's steps
   MAX_ACCUMULATORS = 16384, // f32 of one CTA: 64 registers for each of 256 threads
-  // Where weights stream, a CTA has a warp more, and each thread a quarter fewer registers.
+  // Where weights stream, or two programs share a kernel, a CTA has more warps, and each thread a quarter fewer registers.
   STREAM_ACCUMULATORS = 8192,
-  WGMMA_ROWS = 128, // of a tile, device/matmul_wgmma.cuh
+  // Of a tile, device/matmul_wgmma.cuh. A job has three warpgroups of fewer registers each.
+  WGMMA_ROWS = 128,
   WGMMA_ACCUMULATORS = 32768,
+  JOB_ROWS = 192,
+  JOB_ACCUMULATORS = 24576,
   MIN_SPLIT = 64, // positions, of the longest context; below, a combine costs more than it brings
   // Of weights that stream: enough for a ticket's way to be hidden, but the last tile of an operator
   // keeps all SMs waiting for it: each should have some of them.
@@ -58,11 +61,12 @@ static double cost_of(const gos_plan_t *plan, const gos_op_t *op) {
 // The cheapest of the shapes that wgmma has, or of those that mma.sync has. False: none keeps the
 // budget.
 static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
-  static const uint32_t rows[] = {16, 32, 64, 128}, cols[] = {16, 32, 64, 128, 256};
+  static const uint32_t rows[] = {16, 32, 64, 128, JOB_ROWS}, cols[] = {16, 32, 64, 128, 256};
+  uint32_t wgmma_rows = plan->role == GOS_JOB ? JOB_ROWS : WGMMA_ROWS;
   uint32_t weights = gos_op_find(op, GPUOS_AS_W1) ? 2 : 1;
-  uint32_t most = wgmma           ? WGMMA_ACCUMULATORS
-                  : plan->streams ? STREAM_ACCUMULATORS
-                                  : MAX_ACCUMULATORS;
+  bool few_registers = plan->streams || plan->role != GOS_ALONE;
+  uint32_t most = wgmma ? (plan->role == GOS_JOB ? JOB_ACCUMULATORS : WGMMA_ACCUMULATORS)
+                        : (few_registers ? STREAM_ACCUMULATORS : MAX_ACCUMULATORS);
   gpuos_op_t best = {0};
   double best_cost = 0;
   bool best_fits = false;
@@ -70,8 +74,8 @@ static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
   for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
     for (size_t n = 0; n < sizeof cols / sizeof *cols; n++) {
       bool too_many = rows[m] * cols[n] * weights > most;
-      bool mostly_empty = m > 0 && rows[m - 1] >= op->op.extent[1];
-      bool not_there = wgmma && (rows[m] != WGMMA_ROWS || cols[n] < 128);
+      bool mostly_empty = !wgmma && m > 0 && rows[m - 1] >= op->op.extent[1];
+      bool not_there = wgmma ? rows[m] != wgmma_rows || cols[n] < 128 : rows[m] == JOB_ROWS;
       if (too_many || mostly_empty || not_there) continue;
       op->op.tile[1] = rows[m], op->op.tile[2] = cols[n];
       bool fits = fit_slice(plan, op) <= plan->budget_ns;
@@ -80,8 +84,8 @@ static bool shape_matmul(const gos_plan_t *plan, gos_op_t *op, bool wgmma) {
       if (best.tile[0] && !better) continue;
       best = op->op, best_cost = cost, best_fits = fits;
     }
-  op->op = best;
-  return best_fits;
+  if (best.tile[0]) op->op = best; // else there is no such shape
+  return best.tile[0] && best_fits;
 }
 
 // Twice as many rows a tile would still leave enough tiles.

@@ -66,8 +66,8 @@ static gpuos_status_t find_section(const elf_t *elf, gos_error_t *error, gos_art
     if (!has_name(elf, &header)) continue;
     if (header.sh_type == SHT_NOBITS || !inside(elf, header.sh_offset, header.sh_size))
       return damaged(error, "section .gpuos.sched lies outside the file");
-    out->table = elf->data + header.sh_offset;
-    out->table_bytes = (size_t)header.sh_size;
+    out->tables[0].at = elf->data + header.sh_offset;
+    out->tables[0].bytes = (size_t)header.sh_size;
     return GPUOS_OK;
   }
   return gos_fail(error, GPUOS_BAD_ARTEFACT,
@@ -86,42 +86,53 @@ static gpuos_status_t find_in_elf(const void *data, size_t bytes, gos_error_t *e
   return GPUOS_OK;
 }
 
-// Magic, version and size only, so that a stale or truncated file gets its own explanation.
-static gpuos_status_t read_table_header(gos_artefact_t *artefact, gos_error_t *error) {
+// Magic, version and size only, so that a stale or truncated file gets its own explanation. What follows the table is
+// the next one's.
+static gpuos_status_t read_table_header(gos_artefact_t *artefact, uint32_t number,
+                                        gos_error_t *error) {
   gpuos_table_t header;
-  if (artefact->table_bytes < sizeof header)
+  const char *at = artefact->tables[number].at;
+  size_t bytes = artefact->tables[number].bytes;
+  if (bytes < sizeof header)
     return gos_fail(error, GPUOS_BAD_ARTEFACT, "the schedule table is cut short at %zu bytes",
-                    artefact->table_bytes);
-  memcpy(&header, artefact->table, sizeof header);
+                    bytes);
+  memcpy(&header, at, sizeof header);
   if (header.magic != GPUOS_MAGIC)
     return gos_fail(error, GPUOS_BAD_ARTEFACT, "the schedule table does not begin with GPOS");
   if (header.version != GPUOS_ABI_VERSION)
     return gos_fail(error, GPUOS_BAD_VERSION,
                     "the schedule table has ABI version %u, this libgpuos reads %d", header.version,
                     GPUOS_ABI_VERSION);
-  if (header.bytes != artefact->table_bytes)
+  bool more = header.bytes < bytes && header.bytes >= sizeof header;
+  if (header.bytes > bytes ||
+      (header.bytes != bytes && (!more || number + 1 == GPUOS_MOST_PROGRAMS)))
     return gos_fail(error, GPUOS_BAD_ARTEFACT,
                     "the schedule table says it has %llu bytes, there are %zu",
-                    (unsigned long long)header.bytes, artefact->table_bytes);
-  if (artefact->cubin != NULL && header.arch != artefact->arch)
-    return gos_fail(error, GPUOS_BAD_ARTEFACT,
-                    "the schedule table is for sm_%u, the code around it for sm_%u", header.arch,
+                    (unsigned long long)header.bytes, bytes);
+  if ((artefact->cubin != NULL || number > 0) && header.arch != artefact->arch)
+    return gos_fail(error, GPUOS_BAD_ARTEFACT, "the schedule table is for sm_%u, %s for sm_%u",
+                    header.arch, number > 0 ? "the one before it" : "the code around it",
                     artefact->arch);
   artefact->arch = header.arch;
-  return GPUOS_OK;
+  artefact->tables[number].bytes = (size_t)header.bytes;
+  artefact->table_count = number + 1;
+  if (!more) return GPUOS_OK;
+  artefact->tables[number + 1].at = at + header.bytes;
+  artefact->tables[number + 1].bytes = bytes - (size_t)header.bytes;
+  return read_table_header(artefact, number + 1, error);
 }
 
 gpuos_status_t gos_artefact_find(const void *data, size_t bytes, gos_error_t *error,
                                  gos_artefact_t *out_artefact) {
   *out_artefact = (gos_artefact_t){0};
-  gos_artefact_t found = {.table = data, .table_bytes = bytes};
+  gos_artefact_t found = {.tables[0] = {data, bytes}};
   gpuos_status_t status = GPUOS_OK;
   if (bytes >= SELFMAG && memcmp(data, ELFMAG, SELFMAG) == 0)
     status = find_in_elf(data, bytes, error, &found);
   else if (bytes < 4 || memcmp(data, "GPOS", 4) != 0)
     status =
         gos_fail(error, GPUOS_BAD_ARTEFACT, "neither a schedule table (GPOS) nor a cubin (ELF)");
-  if (status == GPUOS_OK) status = read_table_header(&found, error);
+  if (status == GPUOS_OK) status = read_table_header(&found, 0, error);
   if (status == GPUOS_OK) *out_artefact = found;
   return status;
 }
@@ -133,15 +144,15 @@ static gpuos_status_t unsafe(gos_error_t *error, const gpuos_check_report_t *rep
   return gos_fail(error, status, "%s [%s]", report->message, report->slug);
 }
 
-gpuos_status_t gos_artefact_table(const gos_artefact_t *artefact, gos_error_t *error,
-                                  gpuos_table_t **out_table) {
+gpuos_status_t gos_artefact_table(const gos_artefact_t *artefact, uint32_t number,
+                                  gos_error_t *error, gpuos_table_t **out_table) {
   *out_table = NULL;
-  size_t bytes = artefact->table_bytes;
+  size_t bytes = artefact->tables[number].bytes;
   gpuos_table_t *table = aligned_alloc(16, (bytes + 15) & ~(size_t)15);
   if (table == NULL)
     return gos_fail(error, GPUOS_OUT_OF_MEMORY, "no memory for a schedule table of %zu bytes",
                     bytes);
-  memcpy(table, artefact->table, bytes);
+  memcpy(table, artefact->tables[number].at, bytes);
   gpuos_check_report_t report = {0};
   if (!gpuos_check(table, bytes, &report)) {
     free(table);

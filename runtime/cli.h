@@ -18,6 +18,7 @@ int gos_cli_inspect(int argc, char **argv);
 int gos_cli_devices(int argc, char **argv);
 int gos_cli_bench(int argc, char **argv);
 int gos_cli_trace(int argc, char **argv);
+int gos_cli_share(int argc, char **argv);
 
 // ---- options ------------------------------------------------------------------------------------
 
@@ -39,6 +40,12 @@ enum { GOS_WORD_END = -1, GOS_WORD_PLAIN = -2, GOS_WORD_BAD = -3 };
 // GOS_WORD_PLAIN (the word in *out_value), or GOS_WORD_BAD after saying what is wrong.
 int gos_next_word(gos_words_t *words, const gos_option_t *options, int option_count,
                   const char **out_value);
+
+// Reads the words of a command that takes options and one file, `*out_path`: `take` gets each option's index and value, and
+// `into`. False after saying what is wrong.
+bool gos_parse_words(gos_words_t *words, const gos_option_t *options, int option_count,
+                     const char *command, bool (*take)(void *into, int option, const char *value),
+                     void *into, const char **out_path);
 
 void gos_print_options(FILE *out, const gos_option_t *options, int option_count);
 
@@ -84,6 +91,9 @@ void gos_times_keep(gos_times_t *times, uint64_t ns);
 void gos_times_sort(gos_times_t *times);
 // Of sorted times the one that `share` of them, 0 to 1, do not exceed; 0 when there are none.
 uint64_t gos_times_at(const gos_times_t *times, double share);
+
+// Tensor-core operations of one step: a multiply-add is two.
+double gos_step_flops(const gpuos_table_t *table);
 
 // What a command has open. The options that language models add are cli_generate.c's.
 typedef struct gos_session {

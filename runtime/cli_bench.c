@@ -53,8 +53,9 @@ enum {
 
 // ---- options ------------------------------------------------------------------------------------
 
-static bool parse_option(gos_bench_t *bench, enum option option, const char *value) {
-  switch (option) {
+static bool parse_option(void *into, int option, const char *value) {
+  gos_bench_t *bench = into;
+  switch ((enum option)option) {
   case DEVICE: return gos_parse_device(value, &bench->device);
   case SMS: return gos_parse_count("--sms", value, GPUOS_MAX_SMS, &bench->sms);
   case SM_MASK: return bench->mask_given = gos_parse_mask("--sms-mask", value, bench->mask);
@@ -93,20 +94,9 @@ static bool consistent(const gos_bench_t *bench) {
 
 static bool parse(gos_bench_t *bench, int argc, char **argv) {
   gos_words_t words = {.argc = argc, .argv = argv};
-  const char *value;
-  for (int word;
-       (word = gos_next_word(&words, option_list, OPTION_COUNT, &value)) != GOS_WORD_END;) {
-    if (word == GOS_WORD_BAD) return false;
-    if (word != GOS_WORD_PLAIN) {
-      if (!parse_option(bench, (enum option)word, value)) return false;
-      continue;
-    }
-    if (bench->path != NULL) {
-      gos_say("bench takes one file; '%s' is one too many", value);
-      return false;
-    }
-    bench->path = value;
-  }
+  if (!gos_parse_words(&words, option_list, OPTION_COUNT, "bench", parse_option, bench,
+                       &bench->path))
+    return false;
   return consistent(bench);
 }
 

@@ -9,8 +9,7 @@ static bool fail(const gos_bench_run_t *run, const char *about, gpuos_status_t s
 
 // ---- steps --------------------------------------------------------------------------------------
 
-// Tensor-core operations of one step: a multiply-add is two.
-static double step_flops(const gpuos_table_t *table) {
+double gos_step_flops(const gpuos_table_t *table) {
   double flops = 0;
   const gpuos_op_t *op = GPUOS_SECTION(table, gpuos_op_t, ops);
   const gpuos_operand_t *operands = GPUOS_SECTION(table, gpuos_operand_t, operands);
@@ -32,7 +31,7 @@ static void print_us(const char *what, uint64_t ns) {
 
 static void print_steps(gos_bench_run_t *run) {
   gos_times_t *times = &run->session->times;
-  double flops = step_flops(run->session->program->table);
+  double flops = gos_step_flops(run->session->program->table);
   gos_times_sort(times);
   uint64_t median_ns = gos_times_at(times, 0.5);
   printf("%-18s %" PRIu64 " in %.3f s\n", "steps", run->done,

@@ -26,15 +26,15 @@ static bool check_file(const char *path) {
   gos_error_t error = {0};
   gos_file_t file;
   gos_artefact_t artefact;
-  gpuos_table_t *table = NULL;
   gpuos_status_t status = gos_file_map(path, &error, &file);
   if (status == GPUOS_OK) status = gos_artefact_find(file.data, file.bytes, &error, &artefact);
-  if (status == GPUOS_OK) status = gos_artefact_table(&artefact, &error, &table);
-  if (status == GPUOS_OK)
-    print_verdict(path, table);
-  else
-    printf("%s: error: %s\n", path, error.text);
-  free(table);
+  for (uint32_t i = 0; status == GPUOS_OK && i < artefact.table_count; i++) {
+    gpuos_table_t *table = NULL;
+    status = gos_artefact_table(&artefact, i, &error, &table);
+    if (status == GPUOS_OK) print_verdict(path, table);
+    free(table);
+  }
+  if (status != GPUOS_OK) printf("%s: error: %s\n", path, error.text);
   gos_file_unmap(&file);
   return status == GPUOS_OK;
 }

@@ -170,15 +170,16 @@ static int inspect_file(const inspection_t *what) {
   gos_error_t error = {0};
   gos_file_t file;
   gos_artefact_t artefact;
-  gpuos_table_t *table = NULL;
   gpuos_status_t status = gos_file_map(what->path, &error, &file);
   if (status == GPUOS_OK) status = gos_artefact_find(file.data, file.bytes, &error, &artefact);
-  if (status == GPUOS_OK) status = gos_artefact_table(&artefact, &error, &table);
-  if (status == GPUOS_OK)
-    print_all(what, &artefact, table);
-  else
+  for (uint32_t i = 0; status == GPUOS_OK && i < artefact.table_count; i++) {
+    gpuos_table_t *table = NULL;
+    status = gos_artefact_table(&artefact, i, &error, &table);
+    if (status == GPUOS_OK) print_all(what, &artefact, table);
+    free(table);
+  }
+  if (status != GPUOS_OK)
     gos_say("error: %s: %s [%s]", what->path, error.text, gpuos_status_name(status));
-  free(table);
   gos_file_unmap(&file);
   return status == GPUOS_OK ? GOS_EXIT_OK : GOS_EXIT_FAILED;
 }

@@ -108,6 +108,22 @@ int gos_next_word(gos_words_t *words, const gos_option_t *options, int option_co
   return take_value(words, &options[index], word, index, out_value);
 }
 
+bool gos_parse_words(gos_words_t *words, const gos_option_t *options, int option_count,
+                     const char *command, bool (*take)(void *into, int option, const char *value),
+                     void *into, const char **out_path) {
+  const char *value;
+  for (int word; (word = gos_next_word(words, options, option_count, &value)) != GOS_WORD_END;) {
+    if (word == GOS_WORD_BAD || (word >= 0 && !take(into, word, value))) return false;
+    if (word >= 0) continue;
+    if (*out_path != NULL) {
+      gos_say("%s takes one file; '%s' is one too many", command, value);
+      return false;
+    }
+    *out_path = value;
+  }
+  return true;
+}
+
 void gos_print_options(FILE *out, const gos_option_t *options, int option_count) {
   for (int i = 0; i < option_count; i++) {
     char left[48];

@@ -22,6 +22,10 @@ enum option {
   GENERATE,
   STOP,
   LOGITS,
+  JOB,
+  JOB_OUT,
+  JOB_STEPS,
+  JOB_SMS,
   QUIET,
   VERBOSE,
   HELP,
@@ -43,6 +47,11 @@ static const gos_option_t option_list[OPTION_COUNT] = {
     [GENERATE] = {"--generate", "N", "tokens to generate; default 16"},
     [STOP] = {"--stop", "ID", "end after generating this token, which is still printed"},
     [LOGITS] = {"--logits", "F.f32", "f32 logits of every generated token, one row after another"},
+    [JOB] = {"--job", "NAME=F.bin", "an input of the job beside a live model; may be repeated"},
+    [JOB_OUT] = {"--job-out", "NAME=F.bin", "a tensor of the job, after its last step"},
+    [JOB_STEPS] = {"--job-steps", "N",
+                   "steps of the job, while the live model's run and after; default 0"},
+    [JOB_SMS] = {"--job-sms", "N", "SMs that the job has to itself; else it has what is idle"},
     [QUIET] = {"--quiet", NULL, "no times"},
     [VERBOSE] = {"--verbose", NULL, "say which device runs, and why"},
     [HELP] = {"--help", NULL, "print this"},
@@ -57,8 +66,8 @@ typedef struct list {
 typedef struct run {
   const char *path;
   int device; // gpuos_device_kind_t, or -1: choose
-  uint64_t sms, seed, steps, timeout_s;
-  list_t weights, sets, outs;
+  uint64_t sms, seed, steps, timeout_s, job_steps, job_sms;
+  list_t weights, sets, outs, job_sets, job_outs;
   gos_generate_t generate;
   bool steps_given, generate_given, take_back, quiet, verbose, help;
 } run_t;
@@ -105,6 +114,10 @@ static bool parse_option(run_t *run, enum option option, const char *value) {
   case STEPS:
     run->steps_given = true;
     return gos_parse_count("--steps", value, UINT32_MAX, &run->steps);
+  case JOB: return add_pair(&run->job_sets, "--job", value);
+  case JOB_OUT: return add_pair(&run->job_outs, "--job-out", value);
+  case JOB_STEPS: return gos_parse_count("--job-steps", value, INT32_MAX, &run->job_steps);
+  case JOB_SMS: return gos_parse_count("--job-sms", value, GPUOS_MAX_SMS, &run->job_sms);
   case SEED: return gos_parse_count("--seed", value, UINT64_MAX, &run->seed);
   case TIMEOUT: return gos_parse_count("--timeout", value, 1000000, &run->timeout_s);
   case TAKE_BACK: return run->take_back = true;
@@ -181,11 +194,11 @@ static bool set_input(gos_session_t *session, const char *pair) {
   gos_error_t error = {0};
   gos_file_t file;
   if (gos_file_map(path, &error, &file) != GPUOS_OK) {
-    gos_say("error: --set %s: %s [IO]", name, error.text);
+    gos_say("error: input %s: %s [IO]", name, error.text);
     return false;
   }
   gpuos_status_t status = gpuos_program_write(session->program, name, file.data, file.bytes);
-  bool ok = status == GPUOS_OK || gos_session_failed(session, "--set", status);
+  bool ok = status == GPUOS_OK || gos_session_failed(session, name, status);
   gos_file_unmap(&file);
   return ok;
 }
@@ -249,6 +262,62 @@ static void report_times(gos_times_t *times) {
             (double)gos_times_at(times, 1) * 1e-6);
 }
 
+// ---- the job beside them ------------------------------------------------------------------------
+
+typedef struct job {
+  gos_session_t session; // of the live model's device
+  uint64_t start_ns;
+} job_t;
+
+static bool wants_job(const run_t *run) {
+  return run->job_steps != 0 || run->job_sms != 0 || run->job_sets.count != 0 ||
+         run->job_outs.count != 0;
+}
+
+// Its steps run from here on.
+static bool begin_job(const run_t *run, gos_session_t *live, job_t *job) {
+  gos_session_t *session = &job->session;
+  *session = (gos_session_t){.device = live->device, .timeout_ns = live->timeout_ns};
+  session->program = gpuos_program_job(live->program);
+  if (!wants_job(run)) return true;
+  if (session->program == NULL) {
+    gos_say("error: '%s' has no job; compile a live and a background graph together", run->path);
+    return false;
+  }
+  if (!bind_weights(run, session) || !for_each(session, &run->job_sets, set_input)) return false;
+  gpuos_status_t status = gpuos_share(live->program, (uint32_t)run->job_sms, true);
+  job->start_ns = gos_clock_ns();
+  if (status == GPUOS_OK && run->job_steps != 0)
+    status = gpuos_submit_steps(session->program, (uint32_t)run->job_steps);
+  return status == GPUOS_OK || gos_session_failed(session, "job", status);
+}
+
+// As long as a step of it ends within its time.
+static bool await_job(const run_t *run, job_t *job) {
+  gpuos_progress_t before = {0}, now = {0};
+  for (;;) {
+    gpuos_status_t status = gpuos_wait(job->session.program, job->session.timeout_ns);
+    gpuos_program_progress(job->session.program, &now);
+    if (status == GPUOS_OK) break;
+    if (status != GPUOS_TIMEOUT || now.steps_done == before.steps_done)
+      return gos_session_failed(&job->session, "job", status);
+    before = now;
+  }
+  double seconds = (double)(gos_clock_ns() - job->start_ns) * 1e-9;
+  double flops = gos_step_flops(job->session.program->table) * (double)run->job_steps;
+  if (!run->quiet)
+    gos_say("job: %llu steps in %.3f s, %.2f TFLOP/s", (unsigned long long)run->job_steps, seconds,
+            flops / seconds * 1e-12);
+  return true;
+}
+
+static bool end_job(const run_t *run, job_t *job) {
+  return (run->job_steps == 0 || await_job(run, job)) &&
+         for_each(&job->session, &run->job_outs, save_output);
+}
+
+// ---- all of it ----------------------------------------------------------------------------------
+
 static bool run_all(const run_t *run, gos_session_t *session) {
   const gos_open_t open = {.path = run->path,
                            .device = run->device,
@@ -256,14 +325,15 @@ static bool run_all(const run_t *run, gos_session_t *session) {
                                        .interleave_seed = run->seed,
                                        .take_back = run->take_back},
                            .verbose = run->verbose};
+  job_t job;
   bool ok = gos_session_open(session, &open) && bind_weights(run, session) &&
-            for_each(session, &run->sets, set_input);
+            for_each(session, &run->sets, set_input) && begin_job(run, session, &job);
   if (ok && run->generate.prompt != NULL)
     ok = gos_generate(session, &run->generate);
   else if (ok)
     ok = run_steps(run, session);
   if (ok && !run->quiet) report_times(&session->times);
-  return ok && for_each(session, &run->outs, save_output);
+  return ok && for_each(session, &run->outs, save_output) && end_job(run, &job);
 }
 
 static bool run_session(const run_t *run) {
@@ -285,7 +355,7 @@ static int run_parsed(run_t *run, int argc, char **argv) {
 
 int gos_cli_run(int argc, char **argv) {
   size_t most = (size_t)argc + 1; // of each repeated option
-  const char **items = calloc(3 * most, sizeof *items);
+  const char **items = calloc(5 * most, sizeof *items);
   if (items == NULL) return GOS_EXIT_FAILED;
   run_t run = {.device = -1,
                .steps = 1,
@@ -293,6 +363,8 @@ int gos_cli_run(int argc, char **argv) {
                .weights = {.items = items},
                .sets = {.items = items + most},
                .outs = {.items = items + 2 * most},
+               .job_sets = {.items = items + 3 * most},
+               .job_outs = {.items = items + 4 * most},
                .generate = {.count = 16, .stop = -1}};
   int code = run_parsed(&run, argc, argv);
   free(items);

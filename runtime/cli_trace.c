@@ -29,8 +29,9 @@ typedef struct trace {
 
 // ---- options ------------------------------------------------------------------------------------
 
-static bool parse_option(trace_t *trace, enum option option, const char *value) {
-  switch (option) {
+static bool parse_option(void *into, int option, const char *value) {
+  trace_t *trace = into;
+  switch ((enum option)option) {
   case OUT: trace->out = value; return true;
   case OPS: return trace->ops = true;
   case SMS: return gos_parse_count("--sms", value, GPUOS_MAX_SMS, &trace->sms);
@@ -50,20 +51,9 @@ static bool consistent(const trace_t *trace) {
 
 static bool parse(trace_t *trace, int argc, char **argv) {
   gos_words_t words = {.argc = argc, .argv = argv};
-  const char *value;
-  for (int word;
-       (word = gos_next_word(&words, option_list, OPTION_COUNT, &value)) != GOS_WORD_END;) {
-    if (word == GOS_WORD_BAD) return false;
-    if (word != GOS_WORD_PLAIN) {
-      if (!parse_option(trace, (enum option)word, value)) return false;
-      continue;
-    }
-    if (trace->path != NULL) {
-      gos_say("trace takes one file; '%s' is one too many", value);
-      return false;
-    }
-    trace->path = value;
-  }
+  if (!gos_parse_words(&words, option_list, OPTION_COUNT, "trace", parse_option, trace,
+                       &trace->path))
+    return false;
   return consistent(trace);
 }
 

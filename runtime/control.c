@@ -85,9 +85,10 @@ static uint32_t rank_of(const uint32_t *smid, uint32_t groups, uint32_t first) {
   return rank;
 }
 
-gpuos_status_t gpuos_lend_count(gpuos_program_t *program, uint32_t count) {
-  uint32_t smid[GPUOS_MAX_SMS], mask[GPUOS_MAX_SMS / 32] = {0};
-  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+// The masks of the `count` SMs of the chip's lowest numbers, and of the others.
+static gpuos_status_t divide(gpuos_program_t *program, uint32_t count,
+                             uint32_t (*out_masks)[GPUOS_MAX_SMS / 32]) {
+  uint32_t smid[GPUOS_MAX_SMS];
   uint32_t size = program->sm_group, groups = program->sm_count / size;
   for (uint32_t g = 0; g < groups; g++) {
     gpuos_sm_info_t info;
@@ -96,7 +97,29 @@ gpuos_status_t gpuos_lend_count(gpuos_program_t *program, uint32_t count) {
     smid[g] = info.smid;
   }
   for (uint32_t g = 0; g < groups; g++)
-    for (uint32_t i = g * size; i < (g + 1) * size && rank_of(smid, groups, g) < count / size; i++)
-      mask[i / 32] |= UINT32_C(1) << i % 32;
-  return gpuos_lend(program, mask);
+    for (uint32_t i = g * size; i < (g + 1) * size; i++)
+      out_masks[rank_of(smid, groups, g) >= count / size][i / 32] |= UINT32_C(1) << i % 32;
+  return GPUOS_OK;
+}
+
+gpuos_status_t gpuos_lend_count(gpuos_program_t *program, uint32_t count) {
+  uint32_t masks[2][GPUOS_MAX_SMS / 32] = {{0}};
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  gpuos_status_t status = divide(program, count, masks);
+  return status == GPUOS_OK ? gpuos_lend(program, masks[0]) : status;
+}
+
+gpuos_status_t gpuos_share(gpuos_program_t *program, uint32_t job_sms, bool rest) {
+  uint32_t masks[2][GPUOS_MAX_SMS / 32] = {{0}};
+  if (program == NULL) return GPUOS_INVALID_ARGUMENT;
+  gos_error_begin(&program->device->error);
+  if (program->job == NULL || job_sms > program->sm_count)
+    return gos_fail(&program->device->error, GPUOS_INVALID_ARGUMENT,
+                    program->job == NULL ? "the program has no job to share SMs with"
+                                         : "more SMs for the job than there are");
+  // Of the live program's choice: it keeps what is left when a group is not whole.
+  gpuos_status_t status = divide(program, program->sm_count - job_sms, masks);
+  for (int i = 0; rest && i < GPUOS_MAX_SMS / 32; i++) masks[1][i] |= masks[0][i];
+  if (status == GPUOS_OK) status = gpuos_lend(program, masks[0]);
+  return status == GPUOS_OK ? gpuos_lend(program->job, masks[1]) : status;
 }

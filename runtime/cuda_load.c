@@ -1,4 +1,5 @@
 // cuda_load.c: a cubin and its table onto the GPU: architecture, module, launch, residency.
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "device_cuda.h"
@@ -28,13 +29,15 @@ static gpuos_status_t check_arch(gpuos_program_t *program, const gos_artefact_t 
       artefact->arch, artefact->arch >= 90 ? "a" : "", cuda->name, cuda->major, cuda->minor);
 }
 
-gpuos_status_t gos_cuda_read_global(gpuos_program_t *program, const char *name, void *out_value,
+gpuos_status_t gos_cuda_read_global(gpuos_program_t *program, const char *what, void *out_value,
                                     size_t bytes) {
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_error_t *error = &program->device->error;
   gos_cuda_program_t *state = program->state;
   CUdeviceptr address;
   size_t found = 0;
+  char name[32];
+  snprintf(name, sizeof name, "gpuos_%s%s", state->is_job ? "job_" : "", what);
   CUresult result = cu->cuModuleGetGlobal(&address, &found, state->module, name);
   if (result == CUDA_ERROR_NOT_FOUND || (result == CUDA_SUCCESS && found != bytes))
     return gos_fail(error, GPUOS_BAD_ARTEFACT, "the device code has no symbol '%s' of %zu bytes",
@@ -47,7 +50,7 @@ gpuos_status_t gos_cuda_read_global(gpuos_program_t *program, const char *name, 
 
 static gpuos_status_t check_hash(gpuos_program_t *program) {
   uint64_t hash;
-  gpuos_status_t status = gos_cuda_read_global(program, "gpuos_table_hash", &hash, sizeof hash);
+  gpuos_status_t status = gos_cuda_read_global(program, "table_hash", &hash, sizeof hash);
   if (status != GPUOS_OK || hash == program->table->hash) return status;
   return gos_fail(&program->device->error, GPUOS_BAD_ARTEFACT,
                   "the schedule table (hash %016llx) is not the one the device code was built for "
@@ -59,10 +62,10 @@ static gpuos_status_t load_module(gpuos_program_t *program, const gos_artefact_t
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_error_t *error = &program->device->error;
   gos_cuda_program_t *state = program->state;
-  GOS_CU_TRY(cuModuleLoadData(&state->module, artefact->cubin));
+  if (!state->is_job) GOS_CU_TRY(cuModuleLoadData(&state->module, artefact->cubin));
   gpuos_status_t status = check_hash(program);
   if (status == GPUOS_OK)
-    status = gos_cuda_read_global(program, "gpuos_launch", &state->launch, sizeof state->launch);
+    status = gos_cuda_read_global(program, "launch", &state->launch, sizeof state->launch);
   if (status != GPUOS_OK) return status;
   GOS_CU_TRY(cuModuleGetFunction(&state->kernel, state->module, "gpuos_kernel"));
   return GPUOS_OK;
@@ -189,6 +192,11 @@ static gpuos_status_t create_state(gpuos_program_t *program) {
   state->owner = program;
   state->next = cuda->programs;
   cuda->programs = state;
+  if (program->live == NULL) return GPUOS_OK;
+  gos_cuda_program_t *live = program->live->state;
+  state->is_job = true;
+  state->module = live->module, state->stream = live->stream;
+  state->partner = live, live->partner = state;
   return GPUOS_OK;
 }
 

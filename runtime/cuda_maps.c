@@ -119,7 +119,7 @@ static gpuos_status_t encode_all(gpuos_program_t *program, gpuos_map_t *maps,
   gos_error_t *error = &program->device->error;
   gos_cuda_program_t *state = program->state;
   uint32_t count = state->launch.map_count, operands = program->table->operands.count;
-  gpuos_status_t status = gos_cuda_read_global(program, "gpuos_maps", maps, count * sizeof maps[0]);
+  gpuos_status_t status = gos_cuda_read_global(program, "maps", maps, count * sizeof maps[0]);
   for (uint32_t i = 0; status == GPUOS_OK && i < count; i++) {
     uint32_t place = maps[i].operand < operands ? maps[i].operand : 0; // encode refuses others
     status = encode(program, &maps[i], &encoded[place]);

@@ -159,7 +159,7 @@ static gpuos_status_t create_streams(gpuos_program_t *program) {
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_error_t *error = &program->device->error;
   gos_cuda_program_t *state = program->state;
-  GOS_CU_TRY(cuStreamCreate(&state->stream, CU_STREAM_NON_BLOCKING));
+  if (!state->is_job) GOS_CU_TRY(cuStreamCreate(&state->stream, CU_STREAM_NON_BLOCKING));
   GOS_CU_TRY(cuStreamCreate(&state->side, CU_STREAM_NON_BLOCKING));
   GOS_CU_TRY(cuEventCreate(&state->started, CU_EVENT_DEFAULT));
   GOS_CU_TRY(cuEventCreate(&state->ended, CU_EVENT_DEFAULT));
@@ -196,9 +196,10 @@ void gos_cuda_free(const gos_cu_t *cu, gos_cuda_program_t *state) {
     if (locked[i] != NULL) cu->cuMemFreeHost(locked[i]);
   if (state->started != NULL) cu->cuEventDestroy(state->started);
   if (state->ended != NULL) cu->cuEventDestroy(state->ended);
-  if (state->stream != NULL) cu->cuStreamDestroy(state->stream);
+  if (state->partner != NULL) state->partner->partner = NULL;
+  if (state->stream != NULL && !state->is_job) cu->cuStreamDestroy(state->stream);
   if (state->side != NULL) cu->cuStreamDestroy(state->side);
-  if (state->module != NULL) cu->cuModuleUnload(state->module);
+  if (state->module != NULL && !state->is_job) cu->cuModuleUnload(state->module);
   free(state->buffers);
   free(state->owned);
   free(state);

@@ -81,13 +81,17 @@ static void fill_told(gos_cuda_program_t *state) {
 static gpuos_status_t launch_kernel(gpuos_program_t *program) {
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_error_t *error = &program->device->error;
-  gos_cuda_program_t *state = program->state;
-  void *parameters[] = {&state->args};
+  gos_cuda_program_t *state = program->state, *all[2];
+  int count = gos_cuda_together(state, all);
+  gpuos_kernel_args_t args = {.program[0] = all[0]->args};
+  if (count > 1) args.program[1] = all[1]->args;
+  void *parameters[] = {&args};
   CUlaunchAttribute attribute;
   CUlaunchConfig config = gos_cuda_launch_config(state, &attribute);
   bool one_shot = state->args.mailbox == 0;
-  GOS_CU_TRY(cuMemcpyHtoDAsync(state->args.control, &state->host->told,
-                               offsetof(gpuos_control_t, ticket), state->stream));
+  for (int i = 0; i < count; i++)
+    GOS_CU_TRY(cuMemcpyHtoDAsync(all[i]->args.control, &all[i]->host->told,
+                                 offsetof(gpuos_control_t, ticket), state->stream));
   if (one_shot) GOS_CU_TRY(cuEventRecord(state->started, state->stream));
   GOS_CU_TRY(cuLaunchKernelEx(&config, state->kernel, parameters, NULL));
   if (!one_shot) return GPUOS_OK;
@@ -97,17 +101,23 @@ static gpuos_status_t launch_kernel(gpuos_program_t *program) {
   return GPUOS_OK;
 }
 
-gpuos_status_t gos_cuda_launch(gpuos_program_t *program) {
-  gos_cuda_program_t *state = program->state;
-  fill_told(state);
+static void prepare(gos_cuda_program_t *state) {
   gpuos_mailbox_t *box = state->mailbox;
+  fill_told(state);
   state->watch =
       (gos_cuda_watch_t){.queried_ns = gos_clock_ns(), .heartbeat = gos_load(&box->heartbeat)};
   // A new kernel does not know that the last storm is over.
   if (gos_load(&box->storms_done) >= gos_load(&box->storm_count)) gos_store(&box->storm_count, 0);
   gos_store(&box->residency, GPUOS_RESIDENT);
+}
+
+gpuos_status_t gos_cuda_launch(gpuos_program_t *program) {
+  gos_cuda_program_t *all[2];
+  int count = gos_cuda_together(program->state, all);
+  for (int i = 0; i < count; i++) prepare(all[i]);
   gpuos_status_t status = launch_kernel(program);
-  if (status != GPUOS_OK) gos_store(&box->residency, GPUOS_GONE);
+  for (int i = 0; i < count && status != GPUOS_OK; i++)
+    gos_store(&all[i]->mailbox->residency, GPUOS_GONE);
   return status;
 }
 
@@ -115,24 +125,52 @@ gpuos_status_t gos_cuda_launch(gpuos_program_t *program) {
 
 // Lines that it asked L2 to keep would outlive it.
 void gos_cuda_gone(const gos_cu_t *cu, gos_cuda_program_t *state) {
-  gos_store(&state->mailbox->residency, GPUOS_GONE);
-  if (state->launch.l2_keep_bytes != 0) cu->cuCtxResetPersistingL2Cache();
+  gos_cuda_program_t *all[2];
+  bool keeps = false;
+  for (int i = 0, count = gos_cuda_together(state, all); i < count; i++) {
+    gos_store(&all[i]->mailbox->residency, GPUOS_GONE);
+    keeps |= all[i]->launch.l2_keep_bytes != 0;
+  }
+  if (keeps) cu->cuCtxResetPersistingL2Cache();
+}
+
+void gos_cuda_tell_to_leave(gos_cuda_program_t *state, bool leave) {
+  gos_cuda_program_t *all[2];
+  for (int i = 0, count = gos_cuda_together(state, all); i < count; i++)
+    gos_cuda_command(all[i], leave ? GPUOS_LEAVE : gos_cuda_usual_command(all[i]));
+}
+
+static bool half_built(gos_cuda_program_t *state) {
+  gos_cuda_program_t *all[2];
+  bool half = false;
+  for (int i = 0, count = gos_cuda_together(state, all); i < count; i++)
+    half |= all[i]->stream == NULL || all[i]->mailbox == NULL;
+  return half;
 }
 
 bool gos_cuda_evict(const gos_cu_t *cu, gos_cuda_program_t *state) {
-  if (state->stream == NULL || state->mailbox == NULL) return true; // half built
-  gos_cuda_command(state, GPUOS_LEAVE);
+  if (half_built(state)) return true;
+  gos_cuda_tell_to_leave(state, true);
   // Of a context that has failed nothing runs any more, so an error is as good.
   bool gone = gos_cuda_idle(cu, state->stream, GOS_CUDA_LEAVE_NS) != CUDA_ERROR_NOT_READY;
   if (gone) gos_cuda_gone(cu, state);
-  gos_cuda_command(state, gos_cuda_usual_command(state));
+  gos_cuda_tell_to_leave(state, false);
   return gone;
+}
+
+// Of all programs of the kernel.
+static bool has_steps(gos_cuda_program_t *state) {
+  gos_cuda_program_t *all[2];
+  bool any = false;
+  for (int i = 0, count = gos_cuda_together(state, all); i < count; i++)
+    any |= all[i]->mailbox != NULL && gos_cuda_outstanding(all[i]) != 0;
+  return any;
 }
 
 bool gos_cuda_evict_all(gos_cuda_t *cuda, const gos_cuda_program_t **out_busy) {
   *out_busy = NULL;
   for (gos_cuda_program_t *p = cuda->programs; p != NULL; p = p->next) {
-    bool busy = p->mailbox != NULL && gos_cuda_outstanding(p) != 0;
+    bool busy = has_steps(p);
     // What is lost gets no second of its own each time.
     if (busy || p->lost) busy = cuda->cu.cuStreamQuery(p->stream) == CUDA_ERROR_NOT_READY;
     if (!busy && !p->lost) busy = !gos_cuda_evict(&cuda->cu, p);
@@ -159,13 +197,13 @@ static void clear_mailbox(gos_cuda_program_t *state) {
 }
 
 // Ordered before the next launch by the stream.
-static gpuos_status_t clear_device(gpuos_program_t *program) {
-  const gos_cu_t *cu = &gos_cuda_of(program)->cu;
-  gos_error_t *error = &program->device->error;
-  gos_cuda_program_t *state = program->state;
+static gpuos_status_t clear_device(gpuos_device_t *device, gos_cuda_program_t *state) {
+  const gos_cu_t *cu = &((gos_cuda_t *)device->state)->cu;
+  gos_error_t *error = &device->error;
+  const gpuos_table_t *table = state->owner->table;
   const gpuos_launch_args_t *args = &state->args;
-  size_t sms = args->sm_count, counters = program->table->counters.count;
-  state->host->whole = (gpuos_control_t){.ticket = program->table->tiles.count}; // step 0 is over
+  size_t sms = args->sm_count, counters = table->counters.count;
+  state->host->whole = (gpuos_control_t){.ticket = table->tiles.count}; // step 0 is over
   GOS_CU_TRY(cuMemcpyHtoDAsync(args->control, &state->host->whole, sizeof state->host->whole,
                                state->stream));
   if (counters != 0)
@@ -177,6 +215,15 @@ static gpuos_status_t clear_device(gpuos_program_t *program) {
   return GPUOS_OK;
 }
 
+// For whoever waits for the steps of a program that ends with its partner.
+static void note_dropped(gos_cuda_program_t *state) {
+  if (gos_cuda_outstanding(state) == 0) return;
+  state->fault = gos_cuda_fault(state);
+  state->dropped_why = state->fault.fault != GPUOS_FAULT_NONE              ? GOS_DROPPED_BY_FAULT
+                       : gos_load(&state->mailbox->command) == GPUOS_ABORT ? GOS_DROPPED_BY_ABORT
+                                                                           : GOS_DROPPED;
+}
+
 gpuos_status_t gos_cuda_reset(gpuos_program_t *program) {
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_cuda_program_t *state = program->state;
@@ -185,8 +232,15 @@ gpuos_status_t gos_cuda_reset(gpuos_program_t *program) {
   if (state->lost)
     return gos_fail(&program->device->error, GPUOS_STALL,
                     "the kernel has not left: a unit that never ends");
-  clear_mailbox(state);
-  return clear_device(program);
+  gos_cuda_program_t *all[2];
+  gpuos_status_t status = GPUOS_OK;
+  for (int i = 0, count = gos_cuda_together(state, all); i < count && status == GPUOS_OK; i++) {
+    if (all[i]->owner == NULL) continue; // it will only be freed
+    if (all[i] != state) note_dropped(all[i]);
+    clear_mailbox(all[i]);
+    status = clear_device(program->device, all[i]);
+  }
+  return status;
 }
 
 gpuos_status_t gos_cuda_find(gpuos_program_t *program) {

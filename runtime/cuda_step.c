@@ -16,6 +16,13 @@ static gpuos_status_t absorb_abort(gpuos_program_t *program) {
   return late ? gos_cuda_reset(program) : GPUOS_OK;
 }
 
+// The other program of the kernel has ended the kernel, by a fault or an abort.
+static bool partner_ended(const gos_cuda_program_t *state) {
+  const gos_cuda_program_t *partner = state->partner;
+  return partner != NULL && (gos_load(&partner->mailbox->fault) != GPUOS_FAULT_NONE ||
+                             gos_load(&partner->mailbox->command) == GPUOS_ABORT);
+}
+
 static gpuos_status_t accept(gpuos_program_t *program, uint32_t count) {
   gos_error_t *error = &program->device->error;
   gos_cuda_program_t *state = program->state;
@@ -26,6 +33,11 @@ static gpuos_status_t accept(gpuos_program_t *program, uint32_t count) {
   if (count > INT32_MAX - open)
     return gos_fail(error, GPUOS_INVALID_ARGUMENT, "%u steps on top of %u are too many", count,
                     open);
+  // Whoever waits for the other program's steps is to hear first why they ended.
+  if (partner_ended(state))
+    return gos_fail(
+        error, GPUOS_ABORTED,
+        "the other program of the kernel met a fault or was aborted; wait for its steps first");
   if (program->device->options.one_shot && (count > 1 || atomic_load(&program->running)))
     return gos_fail(error, GPUOS_INVALID_ARGUMENT,
                     "a one-shot device runs one step at a time; wait for it");
@@ -40,6 +52,9 @@ static gpuos_residency_t settle(const gos_cuda_program_t *state) {
     if (gos_clock_ns() - start_ns > GOS_CUDA_LEAVE_NS) break;
   return residency;
 }
+
+static const char INTERRUPTED[] =
+    "the other program of the kernel met a fault or was aborted, which ended these steps as well";
 
 static void withdraw(gos_cuda_program_t *state, uint32_t count) {
   gos_store(&state->mailbox->submitted, state->mailbox->submitted - count);
@@ -64,7 +79,10 @@ gpuos_status_t gos_cuda_submit(gpuos_program_t *program, uint32_t count) {
   gpuos_status_t status = accept(program, count);
   if (status != GPUOS_OK) return status;
   uint32_t before = gos_load(&state->mailbox->submitted);
-  if (gos_cuda_outstanding(state) == 0) state->watch.since_ns = 0;
+  if (gos_cuda_outstanding(state) == 0) {
+    state->watch.since_ns = 0;
+    gos_store(&state->mailbox->tiles_done, 0); // the last step's are told for a while yet
+  }
   __atomic_store_n(&state->mailbox->submitted, before + count, __ATOMIC_SEQ_CST);
   state->submitted += count;
   switch (settle(state)) {
@@ -109,7 +127,9 @@ static gpuos_status_t look_after_kernel(gpuos_program_t *program, bool *out_gone
   CUresult result = cu->cuStreamQuery(state->stream);
   if (result == CUDA_ERROR_NOT_READY) return GPUOS_OK;
   *out_gone = true;
-  gos_store(&state->mailbox->residency, GPUOS_GONE);
+  gos_cuda_program_t *all[2];
+  for (int i = 0, count = gos_cuda_together(state, all); i < count; i++)
+    gos_store(&all[i]->mailbox->residency, GPUOS_GONE);
   if (one_shot && result == CUDA_SUCCESS) take_found(state);
   return gos_cu_result(cu, &program->device->error, result, "the step", __FILE__, __LINE__);
 }
@@ -142,10 +162,10 @@ static gpuos_status_t explain(gpuos_program_t *program) {
   gos_error_t *error = &program->device->error;
   const gos_cuda_program_t *state = program->state;
   const gpuos_mailbox_t *box = state->mailbox;
-  gos_fault_t fault = {gos_load(&box->fault), box->fault_sm, box->fault_tile, box->fault_slice,
-                       box->fault_a,          box->fault_b,  box->fault_c};
+  gos_fault_t fault = gos_cuda_fault(state);
   if (fault.fault != GPUOS_FAULT_NONE) return gos_report_fault(program, &fault);
   if (gos_load(&box->command) == GPUOS_ABORT) return GPUOS_ABORTED;
+  if (partner_ended(state)) return gos_fail(error, GPUOS_ABORTED, INTERRUPTED);
   CUresult result = gos_cuda_idle(cu, state->stream, GOS_CUDA_LEAVE_NS);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     return gos_cu_result(cu, error, result, "the step", __FILE__, __LINE__);
@@ -154,11 +174,21 @@ static gpuos_status_t explain(gpuos_program_t *program) {
       gos_load(&box->tiles_done), program->table->tiles.count, gos_load(&box->steps_done) + 1);
 }
 
+static gpuos_status_t say_dropped(gpuos_program_t *program) {
+  gos_cuda_program_t *state = program->state;
+  int why = state->dropped_why;
+  state->dropped_why = GOS_NOT_DROPPED;
+  if (why == GOS_DROPPED_BY_FAULT) return gos_report_fault(program, &state->fault);
+  if (why == GOS_DROPPED_BY_ABORT) return GPUOS_ABORTED;
+  return gos_fail(&program->device->error, GPUOS_ABORTED, INTERRUPTED);
+}
+
 // TIMEOUT: steps go on.
 static gpuos_status_t look(gpuos_program_t *program) {
   gos_cuda_program_t *state = program->state;
   const gpuos_mailbox_t *box = state->mailbox;
   bool gone;
+  if (state->dropped_why != GOS_NOT_DROPPED) return say_dropped(program);
   // Before the rest is read: what the kernel wrote before it went is then seen.
   gpuos_status_t status = look_after_kernel(program, &gone);
   if (status != GPUOS_OK) {
@@ -203,10 +233,10 @@ gpuos_status_t gos_cuda_quiesce(gpuos_program_t *program, uint64_t timeout_ns) {
   gos_cuda_program_t *state = program->state;
   gpuos_status_t status = gos_cuda_find(program);
   if (status != GPUOS_OK) return status;
-  gos_cuda_command(state, GPUOS_LEAVE);
+  gos_cuda_tell_to_leave(state, true);
   CUresult result = gos_cuda_idle(cu, state->stream, timeout_ns);
   if (result == CUDA_SUCCESS) gos_cuda_gone(cu, state);
-  gos_cuda_command(state, gos_cuda_usual_command(state));
+  gos_cuda_tell_to_leave(state, false);
   if (result == CUDA_ERROR_NOT_READY)
     return gos_fail(error, GPUOS_TIMEOUT, "the kernel is still there after %.3f s",
                     (double)timeout_ns * 1e-9);

@@ -67,9 +67,7 @@ static void describe(gpuos_program_t *program, uint64_t still_ns) {
 
 // A fault was recorded, but some SM goes on: the fault is the better explanation.
 static gpuos_status_t report(gpuos_program_t *program, uint64_t still_ns) {
-  const gpuos_mailbox_t *box = ((const gos_cuda_program_t *)program->state)->mailbox;
-  gos_fault_t fault = {gos_load(&box->fault), box->fault_sm, box->fault_tile, box->fault_slice,
-                       box->fault_a,          box->fault_b,  box->fault_c};
+  gos_fault_t fault = gos_cuda_fault(program->state);
   if (fault.fault != GPUOS_FAULT_NONE) return gos_report_fault(program, &fault);
   describe(program, still_ns);
   return GPUOS_STALL;
@@ -83,13 +81,18 @@ static bool some_lent(const gpuos_mailbox_t *box) {
   return any != 0;
 }
 
+// A live program with steps to do may have all of a job's SMs.
+static bool gives_way(const gos_cuda_program_t *state) {
+  return state->is_job && state->partner != NULL && gos_cuda_outstanding(state->partner) != 0;
+}
+
 // Whether it is all right that nothing moves. Nothing excuses a kernel that should leave.
 static bool excused(const gos_cuda_program_t *state) {
   const gpuos_mailbox_t *box = state->mailbox;
   bool storm = gos_load(&box->storms_done) < gos_load(&box->storm_count);
   bool leaves = gos_load(&box->command) == GPUOS_ABORT || gos_load(&box->fault) != GPUOS_FAULT_NONE;
   bool started = gos_load(&box->heartbeat) != state->watch.heartbeat;
-  return !started || (!leaves && (state->paused || storm || !some_lent(box)));
+  return !started || (!leaves && (state->paused || storm || !some_lent(box) || gives_way(state)));
 }
 
 gpuos_status_t gos_cuda_watch(gpuos_program_t *program) {

@@ -50,6 +50,12 @@ typedef struct gos_cuda_watch {
 typedef struct gos_cuda_program {
   struct gos_cuda_program *next; // of the device
   gpuos_program_t *owner;        // NULL: destroyed
+  // The other program of the kernel, if there is one; a job has module, kernel and stream of the live one.
+  struct gos_cuda_program *partner;
+  bool is_job;
+  // Its steps were dropped as the partner's ended, which nobody has been told yet; why.
+  enum { GOS_NOT_DROPPED, GOS_DROPPED, GOS_DROPPED_BY_FAULT, GOS_DROPPED_BY_ABORT } dropped_why;
+  gos_fault_t fault; // then
   CUmodule module;
   CUfunction kernel;
   gpuos_launch_t launch;
@@ -81,8 +87,8 @@ void gos_cuda_leave(gpuos_device_t *device);
 // ---- load and memory ----------------------------------------------------------------------------
 
 gpuos_status_t gos_cuda_load(gpuos_program_t *program, const gos_artefact_t *artefact);
-// Copies a module global of exactly `bytes`; BAD_ARTEFACT when there is none.
-gpuos_status_t gos_cuda_read_global(gpuos_program_t *program, const char *name, void *out_value,
+// Copies the program's module global `what` ("launch") of exactly `bytes`; BAD_ARTEFACT when there is none.
+gpuos_status_t gos_cuda_read_global(gpuos_program_t *program, const char *what, void *out_value,
                                     size_t bytes);
 
 // Streams, page-locked memory, buffers and all that the launch arguments point at.
@@ -120,6 +126,20 @@ void gos_cuda_nap(uint64_t waited_ns);
 // CUDA_SUCCESS once the stream has nothing left to do, CUDA_ERROR_NOT_READY after `limit_ns`.
 CUresult gos_cuda_idle(const gos_cu_t *cu, CUstream stream, uint64_t limit_ns);
 
+// The programs of a kernel, the live one first; how many.
+static inline int gos_cuda_together(gos_cuda_program_t *state, gos_cuda_program_t *out_all[2]) {
+  out_all[0] = state->is_job ? state->partner : state;
+  out_all[1] = state->is_job ? state : state->partner;
+  return state->partner != NULL ? 2 : 1;
+}
+
+// The fault that the kernel has told of the program.
+static inline gos_fault_t gos_cuda_fault(const gos_cuda_program_t *state) {
+  const gpuos_mailbox_t *box = state->mailbox;
+  return (gos_fault_t){gos_load(&box->fault), box->fault_sm, box->fault_tile, box->fault_slice,
+                       box->fault_a,          box->fault_b,  box->fault_c};
+}
+
 // Steps submitted and not done.
 uint32_t gos_cuda_outstanding(const gos_cuda_program_t *state);
 uint64_t gos_cuda_done(const gos_cuda_program_t *state); // since load
@@ -141,11 +161,13 @@ void gos_cuda_gone(const gos_cu_t *cu, gos_cuda_program_t *state);
 // True once no kernel of the program is on the GPU; false after GOS_CUDA_LEAVE_NS. No step may be
 // open.
 bool gos_cuda_evict(const gos_cu_t *cu, gos_cuda_program_t *state);
+// Tells all programs of the kernel to leave, or to do what they usually do.
+void gos_cuda_tell_to_leave(gos_cuda_program_t *state, bool leave);
 // The same for all programs of a device; false as well when one runs steps, which *out_busy names.
 bool gos_cuda_evict_all(gos_cuda_t *cuda, const gos_cuda_program_t **out_busy);
 
-// Counters, SM records, park slots, control block and mailbox as before step 1, once the kernel has
-// left; steps not done are dropped. Marks the program lost when the kernel does not leave.
+// Counters, SM records, park slots, control block and mailbox as before step 1, of all programs of the kernel, once that
+// has left; steps not done are dropped. Marks the program lost when the kernel does not leave.
 gpuos_status_t gos_cuda_reset(gpuos_program_t *program);
 
 // OK unless the program is lost, and still so; then STALL.

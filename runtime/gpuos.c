@@ -12,6 +12,8 @@ static const struct command {
     {"check", gos_cli_check, "check FILE", "prove a schedule table safe, or say why it is not"},
     {"inspect", gos_cli_inspect, "inspect FILE [--ops] [--tiles]", "print what an artefact holds"},
     {"bench", gos_cli_bench, "bench FILE [options]", "run steps on random data and measure them"},
+    {"share", gos_cli_share, "share FILE [options]",
+     "run a live model and its job side by side and measure both"},
     {"trace", gos_cli_trace, "trace FILE -o F.json", "run steps and save what every SM did when"},
     {"devices", gos_cli_devices, "devices", "list the devices of this machine"},
 };
@@ -31,7 +33,8 @@ static int unknown_command(const char *word) {
   if (near != NULL)
     gos_say("no command '%s'; did you mean '%s'?", word, near);
   else
-    gos_say("no command '%s'; there are run, check, inspect, bench, trace and devices", word);
+    gos_say("no command '%s'; there are run, check, inspect, bench, share, trace and devices",
+            word);
   return GOS_EXIT_USAGE;
 }
 

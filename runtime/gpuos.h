@@ -95,6 +95,11 @@ gpuos_status_t gpuos_program_load_file(gpuos_device_t *device, const char *path,
                                        gpuos_program_t **out_program);
 void gpuos_program_destroy(gpuos_program_t *program); // aborts a running step; NULL is fine
 
+// An artefact of live and background graphs holds two programs: the live one, which loading gives, and its job, which
+// has tensors, steps and SMs of its own and lives as long. On a GPU they share one kernel: a fault or an abort of
+// either ends the steps of both. NULL: there is none.
+gpuos_program_t *gpuos_program_job(gpuos_program_t *program);
+
 typedef struct gpuos_tensor_info {
   const char *name;  // lives as long as the program
   const char *role;  // "input", "weight", "state", "output"
@@ -169,6 +174,11 @@ uint32_t gpuos_program_sm_group(const gpuos_program_t *program);
 // which go round the GPCs, so that each GPC gives its share (a crowded one costs a fifth, measured on
 // an H200). Where the kernel has not run yet the numbers are unknown, and its own are taken.
 gpuos_status_t gpuos_lend_count(gpuos_program_t *program, uint32_t count);
+
+// Shares the SMs out between a live program and its job: `job_sms` of them, whole groups, an equal share of each GPC, are the
+// job's alone, the others the program's. With `rest` the job also works on these while the program has no
+// steps to do: it leaves within a unit when one is submitted.
+gpuos_status_t gpuos_share(gpuos_program_t *program, uint32_t job_sms, bool rest);
 
 typedef struct gpuos_sm_info {
   uint32_t smid;             // the chip's number of the SM

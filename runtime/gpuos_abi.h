@@ -47,7 +47,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   GPUOS_MAGIC = 0x534f5047, // "GPOS"
-  GPUOS_ABI_VERSION = 8,
+  GPUOS_ABI_VERSION = 9,
   GPUOS_DIMS = 4,
   GPUOS_RANK = 6,
   GPUOS_PARAMS = 8,
@@ -602,7 +602,7 @@ typedef struct gpuos_place {
 } gpuos_place_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_place_t) == 56, "place");
 
-// The only parameter of the global function `gpuos_kernel`, by value. Device addresses.
+// Of one program. Device addresses.
 typedef struct gpuos_launch_args {
   uint64_t table;     // gpuos_table_t and its sections, as in the artefact
   uint64_t buffers;   // uint64_t[buffers.count]: each buffer's address
@@ -621,6 +621,13 @@ typedef struct gpuos_launch_args {
   uint32_t trace_count;
 } gpuos_launch_args_t;
 GPUOS_STATIC_ASSERT(sizeof(gpuos_launch_args_t) == 112, "launch args");
+
+// The only parameter of the global function `gpuos_kernel`, by value. A kernel of a live program and a job has a launch
+// of its own for the job, whose symbols begin with gpuos_job_ (gpuos_job_launch, gpuos_job_maps, gpuos_job_table_hash).
+enum { GPUOS_MOST_PROGRAMS = 2 };
+typedef struct gpuos_kernel_args {
+  gpuos_launch_args_t program[GPUOS_MOST_PROGRAMS]; // those that are there
+} gpuos_kernel_args_t;
 
 #define GPUOS_HASH_START 0xcbf29ce484222325u
 // FNV-1a, 64 bits, from GPUOS_HASH_START: finds accidents; safety against hostile tables is

@@ -70,11 +70,13 @@ struct gpuos_device {
 
 struct gpuos_program {
   gpuos_device_t *device;
-  gpuos_table_t *table; // own copy, 16-byte aligned, passed gpuos_check
-  bool *given;          // by buffer: written since load; always true of roles that need no host
-  void *state;          // the backend's
-  uint32_t sm_count;    // SMs of the protocol
-  uint32_t sm_group;    // neighbours that work only together
+  gpuos_program_t *job;  // owned: the other program of a live one's kernel, NULL without
+  gpuos_program_t *live; // of a job: whose it is
+  gpuos_table_t *table;  // own copy, 16-byte aligned, passed gpuos_check
+  bool *given;           // by buffer: written since load; always true of roles that need no host
+  void *state;           // the backend's
+  uint32_t sm_count;     // SMs of the protocol
+  uint32_t sm_group;     // neighbours that work only together
   uint64_t step_ns;
   atomic_bool running; // gpuos_abort reads it from any thread
 };

@@ -24,14 +24,31 @@ static gpuos_status_t allocate_given(gpuos_program_t *program) {
   return GPUOS_OK;
 }
 
-static gpuos_status_t load(gpuos_program_t *program, const void *data, size_t bytes) {
+static gpuos_status_t load_table(gpuos_program_t *program, const gos_artefact_t *artefact,
+                                 uint32_t number) {
   gpuos_device_t *device = program->device;
-  gos_artefact_t artefact;
-  gpuos_status_t status = gos_artefact_find(data, bytes, &device->error, &artefact);
-  if (status == GPUOS_OK) status = gos_artefact_table(&artefact, &device->error, &program->table);
+  gpuos_status_t status = gos_artefact_table(artefact, number, &device->error, &program->table);
   if (status == GPUOS_OK) status = allocate_given(program);
-  if (status == GPUOS_OK) status = device->backend->load(program, &artefact);
+  if (status == GPUOS_OK) status = device->backend->load(program, artefact);
   if (status == GPUOS_OK) status = gos_program_default_pages(program);
+  return status;
+}
+
+static gpuos_status_t load_job(gpuos_program_t *program, const gos_artefact_t *artefact) {
+  gpuos_program_t *job = calloc(1, sizeof *job);
+  if (job == NULL)
+    return gos_fail(&program->device->error, GPUOS_OUT_OF_MEMORY, "no memory for a program");
+  job->device = program->device;
+  job->live = program;
+  program->job = job;
+  return load_table(job, artefact, 1);
+}
+
+static gpuos_status_t load(gpuos_program_t *program, const void *data, size_t bytes) {
+  gos_artefact_t artefact;
+  gpuos_status_t status = gos_artefact_find(data, bytes, &program->device->error, &artefact);
+  if (status == GPUOS_OK) status = load_table(program, &artefact, 0);
+  if (status == GPUOS_OK && artefact.table_count > 1) status = load_job(program, &artefact);
   return status;
 }
 
@@ -78,13 +95,23 @@ static void end_step(gpuos_program_t *program) {
   gpuos_wait(program, program->device->options.wait_limit_us * UINT64_C(1000) + grace_ns);
 }
 
-void gpuos_program_destroy(gpuos_program_t *program) {
-  if (program == NULL) return;
-  end_step(program);
+static void release(gpuos_program_t *program) {
   if (program->state != NULL) program->device->backend->unload(program);
   free(program->given);
   free(program->table);
   free(program);
+}
+
+void gpuos_program_destroy(gpuos_program_t *program) {
+  if (program == NULL || program->live != NULL) return;
+  end_step(program);
+  if (program->job != NULL) end_step(program->job);
+  if (program->job != NULL) release(program->job);
+  release(program);
+}
+
+gpuos_program_t *gpuos_program_job(gpuos_program_t *program) {
+  return program != NULL ? program->job : NULL;
 }
 
 // ---- tensors ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ config.name = "gpuos"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".yaml", ".mlir", ".test"]
 # Not lit tests: golden graphs, a corpus, programs.
-config.excludes = ["Inputs", "fuzz", "golden", "gpu", "numerics", "reference", "unit"]
+config.excludes = ["Inputs", "emulate", "fuzz", "golden", "gpu", "numerics", "reference", "unit"]
 config.test_exec_root = lit_config.params["out"]  # %t is written there
 
 for tool in ("gpuosc", "gpuos", "FileCheck"):

@@ -92,6 +92,7 @@ GPUOS_DEVICE gpuos_need gpuos_draw_alone(gpuos_cta &cta, gpuos_alone &s, uint64_
       out_ticket = atom_relaxed_gpu_add_u64(&gpuos_control_of(cta)->ticket, 1);
       return GPUOS_NEEDS_NOTHING;
     }
+    if (gpuos_vacates(cta, s.turn)) return GPUOS_NEEDS_TO_GO;
     gpuos_idle(cta, said, s.turn);
   }
 }

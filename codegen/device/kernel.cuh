@@ -1,4 +1,4 @@
-// kernel.cuh: the resident kernel: one CTA an SM, 256 workers and four or six agent warps.
+// kernel.cuh: a resident program: one CTA an SM, its workers and four or six agent warps.
 //
 //   scheduler  takes tiles in ticket order (take.cuh, alone.cuh, schedule.cuh)
 //   loader     fills the ring for the tiles that want it (ring.cuh, stream.cuh)
@@ -16,18 +16,17 @@
 // Nobody waits without looking whether to stop, so an abort or a fault ends the kernel.
 #pragma once
 #include "alone.cuh"
-#include "relay.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
 #include "stream.cuh"
 #include "watch.cuh"
 
 enum {
-  GPUOS_LOADER_WARP = GPUOS_WARPS,
+  GPUOS_LOADER_WARP = GPUOS_WORKERS / 32,
   GPUOS_SCHEDULER_WARP,
   GPUOS_WATCH_WARP,
-  GPUOS_RELAY_WARP,
   GPUOS_STORE_WARP,
+  GPUOS_RELAY_WARP = GPUOS_STORE_WARP + GPUOS_STORES, // that of two programs is roles.cuh's
   // Of 65,536 registers: the workers' accumulators need more than an even share.
   GPUOS_WORKER_REGISTERS = 216,
   GPUOS_AGENT_REGISTERS = 72,
@@ -132,8 +131,9 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
   for (uint32_t turn = 0; gpuos_next_tile(cta, turn); turn++) {
     gpuos_slot &slot = cta.slots[turn % GPUOS_SLOTS];
     const gpuos_ctx ctx = {&cta, &slot, smem};
-    const bool plain = !PROGRAM::bulk(slot.of->unit);
-    const bool enter = !plain || gpuos_enter_plain(ctx);
+    const bool plain = !PROGRAM::bulk(slot.of->unit),
+               idle = plain && gpuos_thread() >= GPUOS_THREADS;
+    const bool enter = !plain || (!idle && gpuos_enter_plain(ctx));
     if (gpuos_thread() == 0) gpuos_begin_unit(cta);
     if (slot.realign) worker.ring.stage = 0;
     gpuos_outcome outcome = GPUOS_GIVEN_UP;
@@ -141,7 +141,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_run_ready_tiles(gpuos_cta &cta,
     if (enter && !plain) outcome = PROGRAM::run_wgmma(ctx, worker, slot.of->unit);
     if (gpuos_thread() == 0) gpuos_close_tile(cta, slot, outcome);
     if (plain) fence_proxy_async_shared(); // the ring comes next
-    mbarrier_arrive(&cta.slot_empty[turn % GPUOS_SLOTS]);
+    mbarrier_arrive(
+        &cta.slot_empty[mov_u32(turn) % GPUOS_SLOTS]); // not kept in a register for a tile
   }
 }
 
@@ -158,7 +159,7 @@ template <class PROGRAM> __device__ __noinline__ uint32_t gpuos_run_turn(uint32_
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_run_tiles() {
-  for (uint32_t turn = 0; gpuos_next_tile(gpuos_own_cta, turn);)
+  for (uint32_t turn = 0; gpuos_next_tile(gpuos_own_cta(), turn);)
     turn = gpuos_run_turn<PROGRAM>(turn);
 }
 
@@ -189,12 +190,12 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_scheduler_loop(gpuos_cta &cta) 
 GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   for (int s = 0; s < GPUOS_STAGES; s++) {
     mbarrier_init(&cta.full[s], 1);
-    mbarrier_init(&cta.empty[s], 2 * cta.ctas); // both warpgroups, of both CTAs
+    mbarrier_init(&cta.empty[s], GPUOS_GROUPS * cta.ctas); // all warpgroups, of both CTAs
   }
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     mbarrier_init(&cta.slot_full[s], 1);
     // By itself a CTA's loader says so, and its workers' warps, or for them a store warp.
-    mbarrier_init(&cta.slot_empty[s], GPUOS_CTAS == 2 ? GPUOS_THREADS
+    mbarrier_init(&cta.slot_empty[s], GPUOS_CTAS == 2 ? GPUOS_WORKERS
                                       : GPUOS_STREAMS ? 2
                                                       : GPUOS_WARPS + 1);
     mbarrier_init(&cta.sums_full[s], GPUOS_WARPS);
@@ -213,10 +214,32 @@ GPUOS_DEVICE void gpuos_open_barriers(gpuos_cta &cta) {
   fence_mbarrier_init();
 }
 
-GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
+// Their memory is then anybody's.
+GPUOS_DEVICE void gpuos_close_barriers(gpuos_cta &cta) {
+  uint64_t *const all[] = {cta.full,        cta.empty,        cta.slot_full, cta.slot_empty,
+                           cta.stream_full, cta.stream_empty, cta.sums_full};
+  const int count[] = {GPUOS_STAGES,
+                       GPUOS_STAGES,
+                       GPUOS_SLOTS,
+                       GPUOS_SLOTS,
+                       GPUOS_MOST_STREAM_STAGES,
+                       GPUOS_MOST_STREAM_STAGES,
+                       GPUOS_SLOTS};
+#pragma unroll
+  for (int i = 0; i < 7; i++)
+    for (int s = 0; s < count[i]; s++) mbarrier_inval(&all[i][s]);
+  mbarrier_inval(&cta.want);
+  mbarrier_inval(&cta.peer_ready);
+  for (int c = 0; c < GPUOS_CHANNELS && GPUOS_CTAS == 2; c++) {
+    mbarrier_inval(&cta.message_full[c]);
+    mbarrier_inval(&cta.message_free[c]);
+  }
+}
+
+GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args, uint64_t other) {
   const gpuos_table_t *table = (const gpuos_table_t *)args.table;
   const gpuos_control_t *control = (const gpuos_control_t *)args.control;
-  cta.args = args;
+  cta.args = args, cta.other = (const gpuos_control_t *)other;
   cta.ops = GPUOS_SECTION(table, gpuos_op_t, ops);
   cta.tiles = GPUOS_SECTION(table, gpuos_tile_t, tiles);
   cta.wait_lists = GPUOS_SECTION(table, gpuos_wait_list_t, wait_lists);
@@ -229,32 +252,35 @@ GPUOS_DEVICE void gpuos_open(gpuos_cta &cta, const gpuos_launch_args_t &args) {
   cta.rank = GPUOS_CTAS == 1 ? 0 : blockIdx.x % 2;
   cta.command = GPUOS_RUN; // until the watch has looked
   cta.submitted = cta.parked = cta.lent = cta.usual = cta.lent_sms = 0;
-  cta.wanted = 0;
+  cta.wanted = cta.vacate = 0;
   cta.wait_limit_us = control->wait_limit_us;
   cta.hold = cta.stop = cta.gone = cta.loader_held = 0;
   cta.worker_held = cta.worker_loads = 0;
   cta.held_total_ns = 0;
-  cta.units_run = cta.stored[0] = cta.stored[1] = 0;
+  cta.stored[0] = cta.stored[1] = 0;
+  for (uint32_t &tiles : cta.handed_over) tiles = 0;
+  // A role may be taken up again: its ring of records goes on.
+  cta.units_run = GPUOS_ROLE ? ld_relaxed_sys(&gpuos_record_of(cta)->units_run) : 0;
   for (int k = 0; k < GPUOS_KNOWN; k++) cta.known[k].number = GPUOS_NONE;
   for (int s = 0; s < GPUOS_SLOTS; s++) {
     cta.slots[s].tile.op = GPUOS_NONE;
     cta.slots[s].of = {0};
   }
   for (int w = 0; w < GPUOS_FLOWS; w++) cta.flow[w] = {~0ull, GPUOS_NONE, 0, 0, 0, 0, 0, 0, {0, 0}};
-  st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
-  st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
+  if (cta.units_run == 0) st_relaxed_sys(&gpuos_record_of(cta)->units_run, 0);
+  if (cta.units_run == 0) st_relaxed_sys(&gpuos_record_of(cta)->traced, 0);
   st_relaxed_sys(&gpuos_record_of(cta)->smid, mov_smid());
 }
 
 // Functions of their own, where workers and agents have registers alike: inlined, each one's would be everybody's.
 template <class PROGRAM> __device__ __noinline__ void gpuos_load_apart() {
-  gpuos_loader_loop<PROGRAM>(gpuos_own_cta, gpuos_smem);
+  gpuos_loader_loop<PROGRAM>(gpuos_own_cta(), gpuos_own_smem());
 }
 template <class PROGRAM> __device__ __noinline__ void gpuos_schedule_apart() {
-  gpuos_scheduler_loop<PROGRAM>(gpuos_own_cta);
+  gpuos_scheduler_loop<PROGRAM>(gpuos_own_cta());
 }
 template <class PROGRAM> __device__ __noinline__ void gpuos_store_apart(uint32_t turn) {
-  gpuos_store_loop<PROGRAM>(gpuos_own_cta, gpuos_smem, turn);
+  gpuos_store_loop<PROGRAM>(gpuos_own_cta(), gpuos_own_smem(), turn);
 }
 
 template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *smem) {
@@ -269,7 +295,8 @@ template <class PROGRAM> GPUOS_DEVICE void gpuos_agent(gpuos_cta &cta, char *sme
     break;
   case GPUOS_WATCH_WARP: gpuos_watch(cta); break;
   case GPUOS_RELAY_WARP:
-    if (blockIdx.x == 0 && gpuos_lane0() && cta.args.mailbox) gpuos_relay(cta);
+    if constexpr (GPUOS_ROLE == GPUOS_ALONE)
+      if (blockIdx.x == 0 && gpuos_lane0() && cta.args.mailbox) gpuos_relay<1>(&cta.args);
     break;
   default:
     if constexpr (GPUOS_STREAMS) gpuos_store_apart<PROGRAM>(warp - GPUOS_STORE_WARP);
@@ -283,38 +310,59 @@ template <class... NUMBERS> constexpr uint32_t gpuos_largest(NUMBERS... numbers)
   for (uint32_t number : all) largest = number > largest ? number : largest;
   return largest;
 }
+template <uint32_t... NUMBERS> constexpr uint32_t gpuos_most() { return gpuos_largest(NUMBERS...); }
 // Dynamic shared memory: the most that any of the operators' units takes.
 template <class... UNITS> constexpr uint32_t gpuos_most_smem() {
   return gpuos_largest(UNITS::SMEM_BYTES...);
+}
+
+// All threads of the role meet, and those of both CTAs of a cluster.
+enum { GPUOS_ROLE_THREADS = GPUOS_WORKERS + GPUOS_AGENTS };
+GPUOS_DEVICE void gpuos_meet() {
+  if constexpr (GPUOS_CTAS == 1)
+    barrier_sync<GPUOS_MAIN_BARRIER>(GPUOS_ROLE_THREADS);
+  else if constexpr (GPUOS_ROLE == GPUOS_ALONE)
+    barrier_cluster();
+  else
+    gpuos_meet_pair<GPUOS_MAIN_BARRIER>(GPUOS_ROLE_THREADS);
 }
 
 // PROGRAM is the generated struct: UNIT_BYTES, shared memory that a unit takes; SUM_BYTES, that of a
 // slot's partial sums; unit(op), the number of the unit that runs operator `op`; of a unit
 // run_plain or, where the loader fills a ring for it, run_wgmma or run_stream, and then load; store, of one
 // whose weights stream; bulk(unit), whether it has a ring; numbers(op), for the scheduler.
-template <class PROGRAM> GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args) {
-  gpuos_cta &cta = gpuos_own_cta;
+// `other`: what gpuos_cta says of it. Returns when the kernel has nothing left to do for the program on this SM.
+template <class PROGRAM>
+GPUOS_DEVICE void gpuos_main(const gpuos_launch_args_t &args, uint64_t other) {
+  gpuos_cta &cta = gpuos_own_cta();
   constexpr gpuos_stream_layout LAYOUT = gpuos_lay_out(PROGRAM::UNIT_BYTES, PROGRAM::SUM_BYTES);
+  constexpr bool SHARES_OUT = GPUOS_CTAS == 2 && GPUOS_ROLE == GPUOS_ALONE; // registers
   static_assert(PROGRAM::SUM_BYTES == 0 || LAYOUT.stage_count >= 2,
                 "no room for the stream's ring");
   if (gpuos_thread() == 0) {
-    gpuos_open(cta, args);
+    gpuos_open(cta, args, other);
     gpuos_open_barriers(cta);
     if constexpr (GPUOS_CTAS == 1) cta.layout = LAYOUT;
   }
-  __syncthreads();
-  if constexpr (GPUOS_CTAS == 2) barrier_cluster();
-  if (gpuos_thread() < GPUOS_THREADS) {
-    if constexpr (GPUOS_CTAS == 2) setmaxnreg_inc<GPUOS_WORKER_REGISTERS>();
-    gpuos_worker_loop<PROGRAM>(cta, gpuos_smem);
+  if constexpr (GPUOS_ROLE != GPUOS_ALONE)
+    fence_proxy_async_shared(); // what another role left there
+  barrier_sync<GPUOS_MAIN_BARRIER>(GPUOS_ROLE_THREADS);
+  if constexpr (GPUOS_CTAS == 2) gpuos_meet();
+  if (gpuos_thread() < GPUOS_WORKERS) {
+    if constexpr (SHARES_OUT) setmaxnreg_inc<GPUOS_WORKER_REGISTERS>();
+    gpuos_worker_loop<PROGRAM>(cta, gpuos_own_smem());
     __syncwarp();
   } else {
-    if constexpr (GPUOS_CTAS == 2) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
-    gpuos_agent<PROGRAM>(cta, gpuos_smem);
+    if constexpr (SHARES_OUT) setmaxnreg_dec<GPUOS_AGENT_REGISTERS>();
+    gpuos_agent<PROGRAM>(cta, gpuos_own_smem());
   }
-  // No CTA goes while its peer may still copy into it.
-  if constexpr (GPUOS_CTAS == 2)
-    barrier_cluster();
-  else
-    __syncthreads();
+  gpuos_meet(); // no CTA goes while its peer may still copy into it
+  if constexpr (GPUOS_ROLE != GPUOS_ALONE)
+    if (gpuos_thread() == 0) gpuos_close_barriers(cta);
+}
+
+// As a function: the registers of two programs in one kernel are not each other's.
+template <class PROGRAM>
+__device__ __noinline__ void gpuos_main_apart(const gpuos_launch_args_t &args, uint64_t other) {
+  gpuos_main<PROGRAM>(args, other);
 }

@@ -8,7 +8,7 @@
 // block), PANELS, PANEL_ROWS, row and spill, which hand the accumulators out a panel of rows at a
 // time.
 #pragma once
-#include "ptx.cuh"
+#include "unit.cuh"
 
 enum { GPUOS_ROW_BYTES = 128, GPUOS_CHUNK_BYTES = 16 };
 

@@ -1,6 +1,6 @@
 // matmul_wgmma.cuh: MATMUL on sm_90a, one tile: acc_j = X W_j^T over all of k, then the expression.
 //
-// The loader fills a ring of stages by bulk copies (load); two warpgroups, 64 rows each, multiply, and
+// The loader fills a ring of stages by bulk copies (load); warpgroups, 64 rows each, multiply, and
 // each warp writes its results through shared memory, in whole lines (run). A pair of CTAs that have
 // the same columns share W: each copies half of it into both. k goes through the slices without a
 // break: between two of them the loader may stop, and the accumulators are put down.
@@ -24,7 +24,7 @@ template <class U> struct gpuos_matmul_wgmma {
     // tenth less of the shared memory's bandwidth, which is what bounds a step, than two of 128.
     SETS = COUNT,
     ACCS = U::TILE_N / 2,
-    TILE_M = 128,
+    TILE_M = 64 * GPUOS_GROUPS,
     ROW_BYTES = 128, // of k in a stage
     STEP_K = ROW_BYTES / x::BYTES,
     X_BYTES = TILE_M * ROW_BYTES,
@@ -210,9 +210,9 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
     for (int s = 0; s < SETS; s++)
 #pragma unroll
-      for (int i = 0; i < ACCS; i += 4, to += GPUOS_THREADS)
+      for (int i = 0; i < ACCS; i += 4, to += GPUOS_WORKERS)
         *to = make_float4(d[s][i], d[s][i + 1], d[s][i + 2], d[s][i + 3]);
-    gpuos_barrier();
+    gpuos_barrier_all();
     if (gpuos_thread() == 0)
       gpuos_fill_slot(*ctx.cta, ctx.slot->park, ctx.slot->number, ctx.slot->stop_slice);
   }
@@ -225,15 +225,15 @@ template <class U> struct gpuos_matmul_wgmma {
 #pragma unroll
     for (int s = 0; s < SETS; s++)
 #pragma unroll
-      for (int i = 0; i < ACCS; i += 16, from += 4 * GPUOS_THREADS) {
+      for (int i = 0; i < ACCS; i += 16, from += 4 * GPUOS_WORKERS) {
 #pragma unroll
         for (int j = 0; j < 16; j++) d[s][i + j] = 0.0f;
-        ld_global_16_f32_if<GPUOS_THREADS * sizeof(float4)>(parked, &d[s][i], from);
+        ld_global_16_f32_if<GPUOS_WORKERS * sizeof(float4)>(parked, &d[s][i], from);
       }
 #pragma unroll
     for (int s = 0; s < SETS; s++) wgmma_fence_operand(d[s]);
     if (!parked) return;
-    gpuos_barrier();
+    gpuos_barrier_all();
     if (gpuos_thread() == 0) gpuos_free_slot(*ctx.cta, ctx.slot->resume);
   }
 
@@ -421,7 +421,7 @@ template <class U> struct gpuos_matmul_wgmma {
     if (done > 0) gpuos_make_leaver(ctx).leave(worker.ring.before());
     if (done == all) {
       finish(ctx, r, d);
-      gpuos_hand_over(ctx, worker);
+      gpuos_hand_over(ctx);
       return GPUOS_HANDED_OVER;
     }
     if (ctx.slot->stop_slice == GPUOS_NONE) return GPUOS_GIVEN_UP;

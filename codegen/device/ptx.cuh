@@ -8,9 +8,12 @@
 
 #define GPUOS_DEVICE static __device__ __forceinline__
 
-// Of the CTA. (A template with a member type x cannot compare threadIdx.x: "x <" would open a
-// list.)
-GPUOS_DEVICE uint32_t gpuos_thread() { return threadIdx.x; }
+// The thread's number in the CTA, asked for anew each time.
+GPUOS_DEVICE uint32_t mov_tid() {
+  uint32_t tid;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid));
+  return tid;
+}
 
 // ---- synchronisation ----------------------------------------------------------------------------
 
@@ -165,6 +168,10 @@ GPUOS_DEVICE void mbarrier_init(uint64_t *barrier, uint32_t count) {
                : "memory");
 }
 
+GPUOS_DEVICE void mbarrier_inval(uint64_t *barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 GPUOS_DEVICE void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -222,6 +229,27 @@ GPUOS_DEVICE void mbarrier_arrive_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Words of shared memory that CTAs of a cluster tell each other things by.
+GPUOS_DEVICE void st_release_cluster(uint32_t at, uint32_t value) {
+  asm volatile("st.release.cluster.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(value) : "memory");
+}
+GPUOS_DEVICE uint32_t ld_acquire_cluster(uint32_t at) {
+  uint32_t value;
+  asm volatile("ld.acquire.cluster.shared::cluster.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(at)
+               : "memory");
+  return value;
+}
+GPUOS_DEVICE uint32_t atom_acq_rel_cluster_cas(uint32_t at, uint32_t expected, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.cluster.shared::cluster.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(before)
+               : "r"(at), "r"(expected), "r"(value)
+               : "memory");
+  return before;
+}
+
 // 16 bytes to another CTA, which its mbarrier counts.
 GPUOS_DEVICE void st_async_v4(uint32_t to, uint4 v, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
@@ -239,7 +267,7 @@ GPUOS_DEVICE uint32_t mov_u32(uint32_t value) {
 
 GPUOS_DEVICE uint32_t mov_smid() {
   uint32_t smid;
-  asm("mov.u32 %0, %%smid;" : "=r"(smid));
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(smid));
   return smid;
 }
 

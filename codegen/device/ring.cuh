@@ -8,9 +8,10 @@
 #include "take.cuh"
 
 enum {
-  GPUOS_STAGE_BYTES = 48 * 1024, // 128 rows of X and 256 of W, 128 bytes of k
-  GPUOS_BOX_BYTES = 16 * 128,    // of results
-  GPUOS_RING_SMEM = GPUOS_STAGES * GPUOS_STAGE_BYTES + 2 * GPUOS_WARPS * GPUOS_BOX_BYTES,
+  // 128 rows of X and 256 of W, 128 bytes of k; of a job 192 and 128.
+  GPUOS_STAGE_BYTES = (GPUOS_GROUPS == 3 ? 40 : 48) * 1024,
+  GPUOS_BOX_BYTES = 16 * 128, // of results
+  GPUOS_RING_SMEM = GPUOS_STAGES * GPUOS_STAGE_BYTES + 2 * GPUOS_WORKERS / 32 * GPUOS_BOX_BYTES,
 };
 
 struct gpuos_ring {
@@ -173,6 +174,12 @@ GPUOS_DEVICE bool gpuos_realign(gpuos_loader &loader) {
 
 // ---- the workers --------------------------------------------------------------------------------
 
+// All of a unit with a ring.
+GPUOS_DEVICE void gpuos_barrier_all() {
+  __syncwarp();
+  barrier_sync<GPUOS_RING_BARRIER>(GPUOS_WORKERS);
+}
+
 enum gpuos_outcome {
   GPUOS_GIVEN_UP,    // aborted, or a fault
   GPUOS_DONE,        // all written
@@ -182,7 +189,6 @@ enum gpuos_outcome {
 
 struct gpuos_worker {
   gpuos_ring ring;
-  uint32_t handed_over; // tiles
 };
 
 GPUOS_DEVICE uint32_t gpuos_group() { return gpuos_thread() / 128; }
@@ -191,9 +197,12 @@ GPUOS_DEVICE uint32_t gpuos_group() { return gpuos_thread() / 128; }
 // from a tile that they have already begun.
 GPUOS_DEVICE bool gpuos_wait_worker(gpuos_cta &cta, uint64_t *barrier, uint32_t parity) {
   const uint32_t all = 0xffffffffu; // nothing says that all lanes find the same
-  while (!__all_sync(all, mbarrier_try_wait_parity(barrier, parity)))
-    if (__all_sync(all, ld_relaxed_shared(&cta.gone) != 0)) return false;
-  return true;
+  for (;;) {
+    const bool gone =
+        ld_relaxed_shared(&cta.gone) != 0; // before: what came until then all warps take
+    if (__all_sync(all, mbarrier_try_wait_parity(barrier, parity))) return true;
+    if (__all_sync(all, gone)) return false;
+  }
 }
 
 // The ring's stage is full; false: the loader stopped before `slice`, or for good. `hold`: what the
@@ -230,11 +239,11 @@ GPUOS_DEVICE gpuos_leaver gpuos_make_leaver(const gpuos_ctx &ctx) {
 
 // Its results are written. Once all warps have said so, the scheduler signals the tile: the fence that
 // this takes is a microsecond in which the workers multiply.
-GPUOS_DEVICE void gpuos_hand_over(const gpuos_ctx &ctx, gpuos_worker &worker) {
+GPUOS_DEVICE void gpuos_hand_over(const gpuos_ctx &ctx) {
   const gpuos_slot &slot = *ctx.slot;
-  const uint32_t tile = worker.handed_over++;
   __syncwarp();
   if (gpuos_thread() % 32 != 0) return;
+  const uint32_t tile = ctx.cta->handed_over[gpuos_thread() / 32]++;
   if (gpuos_thread() == 0) ctx.cta->done[tile % (2 * GPUOS_SLOTS)] = {slot.tile.signal, slot.step};
   __threadfence_block();
   atomicAdd(&ctx.cta->stored[tile % 2], 1);

@@ -45,11 +45,10 @@ GPUOS_DEVICE bool gpuos_wait_scheduler(gpuos_cta &cta, gpuos_scheduler &s, uint6
 
 // ---- which tile ---------------------------------------------------------------------------------
 
-enum { GPUOS_ALIKE_BIT = 1, GPUOS_PAIRED_BIT = 2, GPUOS_MESSAGE_BITS = 2 };
+enum { GPUOS_ALIKE_BIT = 1, GPUOS_PAIRED_BIT = 2, GPUOS_VACATE_BIT = 4, GPUOS_MESSAGE_BITS = 3 };
 
 GPUOS_DEVICE gpuos_message gpuos_make_message(const gpuos_taken &mine, const gpuos_taken &peer,
-                                              bool alike, bool paired) {
-  const uint32_t bits = alike * GPUOS_ALIKE_BIT + paired * GPUOS_PAIRED_BIT;
+                                              uint32_t bits) {
   return {{{peer.number, peer.step, peer.slice << GPUOS_MESSAGE_BITS | bits, peer.resume},
            {peer.tile.op, peer.tile.index, peer.tile.wait_list, peer.tile.signal},
            {mine.tile.index, 0, 0, 0}}};
@@ -61,16 +60,21 @@ GPUOS_DEVICE bool gpuos_lead(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &nex
   gpuos_taken taken[2] = {gpuos_take_nothing(), gpuos_take_nothing()};
   bool ok = true;
   if (gpuos_lane0()) {
-    ok = gpuos_draw_pair(cta, s.open, s.signalled, s.turn, taken);
+    bool vacate = false;
+    ok = gpuos_draw_pair(cta, s.open, s.signalled, s.turn, vacate, taken);
     const gpuos_taken &mine = taken[0], &peer = taken[1];
     next.other = peer.tile.index;
     next.alike = peer.number != GPUOS_NONE && mine.tile.op == peer.tile.op &&
                  (mine.tile.signal == GPUOS_NONE) == (peer.tile.signal == GPUOS_NONE) &&
                  mine.slice == peer.slice && PROGRAM::bulk(PROGRAM::unit(mine.tile.op));
     next.paired = s.paired;
-    ok = ok && gpuos_send<GPUOS_TAKE_CHANNEL>(
-                   cta, s.channels, gpuos_make_message(mine, peer, next.alike, next.paired),
-                   [&] { gpuos_signal_stored(cta, s.signalled); });
+    const uint32_t bits =
+        next.alike * GPUOS_ALIKE_BIT + next.paired * GPUOS_PAIRED_BIT + vacate * GPUOS_VACATE_BIT;
+    const bool told = (ok || vacate) && gpuos_send<GPUOS_TAKE_CHANNEL>(
+                                            cta, s.channels, gpuos_make_message(mine, peer, bits),
+                                            [&] { gpuos_signal_stored(cta, s.signalled); });
+    gpuos_signal_stored(cta, s.signalled); // of an empty CTA all, before it goes
+    ok = ok && told;
   }
   next.mine = gpuos_agree(taken[0]);
   next.other = __shfl_sync(0xffffffffu, next.other, 0);
@@ -87,6 +91,13 @@ GPUOS_DEVICE void gpuos_idle_follower(gpuos_cta &cta, bool &away, uint32_t turn)
   away = false;
 }
 
+// The leader leaves the SM to the other program: so does this CTA, once its last tile has ended.
+GPUOS_DEVICE void gpuos_vacate_after(gpuos_cta &cta, gpuos_scheduler &s) {
+  while (!gpuos_is_empty(cta, s.turn) && !ld_relaxed_shared(&cta.stop))
+    gpuos_signal_stored(cta, s.signalled);
+  gpuos_signal_stored(cta, s.signalled);
+}
+
 GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &next) {
   gpuos_message m = {};
   bool ok = true, away = false;
@@ -95,6 +106,10 @@ GPUOS_DEVICE bool gpuos_follow(gpuos_cta &cta, gpuos_scheduler &s, gpuos_next &n
       gpuos_signal_stored(cta, s.signalled);
       gpuos_idle_follower(cta, away, s.turn);
     });
+  if (ok && m.part[0].z & GPUOS_VACATE_BIT) {
+    gpuos_vacate_after(cta, s);
+    ok = false;
+  }
   const uint4 &a = m.part[0], &tile = m.part[1];
   next.mine = gpuos_agree(
       gpuos_taken{a.x, a.y, a.z >> GPUOS_MESSAGE_BITS, a.w, {tile.x, tile.y, tile.z, tile.w}});

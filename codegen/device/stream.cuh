@@ -86,12 +86,14 @@ GPUOS_DEVICE void gpuos_end_loading(gpuos_loader &loader) {
 }
 
 // The tile after it is of the same operator: the way from tile to tile without leaving the unit's code.
-// Then it is the loader's.
+// Then it is the loader's. Whoever is to leave the SM waits for this tile's slot: no waiting inside it then.
 GPUOS_DEVICE bool gpuos_load_alike(gpuos_loader &loader) {
   gpuos_cta &cta = *loader.cta;
+  const uint32_t next = loader.turn + 1;
   gpuos_want_after(loader);
-  if (!gpuos_await_tile(cta, loader.turn + 1)) return false;
-  if (!ld_relaxed_shared(&cta.slots[(loader.turn + 1) % GPUOS_SLOTS].alike)) return false;
+  while (!mbarrier_try_wait_parity(&cta.slot_full[next % GPUOS_SLOTS], gpuos_parity(next)))
+    if (ld_relaxed_shared(&cta.gone) || !ld_relaxed_shared(&cta.usual)) return false;
+  if (!ld_relaxed_shared(&cta.slots[next % GPUOS_SLOTS].alike)) return false;
   gpuos_end_loading(loader);
   gpuos_begin_loading(loader);
   return true;

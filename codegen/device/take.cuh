@@ -80,7 +80,7 @@ GPUOS_DEVICE bool gpuos_open_step(gpuos_cta &cta, uint64_t ticket, uint32_t step
 // results are written. `signalled` counts them.
 GPUOS_DEVICE void gpuos_signal_stored(gpuos_cta &cta, uint32_t &signalled) {
   for (;;) {
-    const uint32_t all = GPUOS_WARPS * (signalled / 2 + 1);
+    const uint32_t all = GPUOS_WORKERS / 32 * (signalled / 2 + 1);
     if ((int)(ld_relaxed_shared(&cta.stored[signalled % 2]) - all) < 0) return;
     __threadfence_block();
     const gpuos_done done = cta.done[signalled % (2 * GPUOS_SLOTS)];
@@ -156,14 +156,25 @@ GPUOS_DEVICE bool gpuos_may_park(const gpuos_cta &cta, const gpuos_tile_t &tile)
 
 // ---- the leader draws: lane 0 -------------------------------------------------------------------
 
+// The workers have nothing left of `turn` tiles.
+GPUOS_DEVICE bool gpuos_is_empty(gpuos_cta &cta, uint32_t turn) {
+  for (uint32_t s = 0; s < GPUOS_SLOTS; s++) {
+    const uint32_t uses = (turn + GPUOS_SLOTS - 1 - s) / GPUOS_SLOTS;
+    if (!mbarrier_try_wait_parity(&cta.slot_empty[s], (uses & 1) ^ 1)) return false;
+  }
+  return true;
+}
+// The SM is the other program's; false as well as long as a tile is on its way.
+GPUOS_DEVICE bool gpuos_vacates(gpuos_cta &cta, uint32_t turn) {
+  if constexpr (GPUOS_ROLE == GPUOS_ALONE) return false;
+  return ld_relaxed_shared(&cta.vacate) && gpuos_is_empty(cta, turn);
+}
+
 // The SM is not lent: once its workers have nothing left, it says that it is free.
 // `turn`: slots filled so far.
 GPUOS_DEVICE void gpuos_stay_away(gpuos_cta &cta, bool &away, uint32_t turn) {
   if (!away) {
-    for (uint32_t s = 0; s < GPUOS_SLOTS; s++) {
-      const uint32_t uses = (turn + GPUOS_SLOTS - 1 - s) / GPUOS_SLOTS;
-      if (!mbarrier_try_wait_parity(&cta.slot_empty[s], (uses & 1) ^ 1)) return;
-    }
+    if (!gpuos_is_empty(cta, turn)) return;
     st_relaxed_sys_u64(&gpuos_record_of(cta)->away_ns, mov_globaltimer());
     st_relaxed_sys(&gpuos_record_of(cta)->phase, GPUOS_SM_GONE);
     away = true;
@@ -214,10 +225,10 @@ GPUOS_DEVICE void gpuos_idle(gpuos_cta &cta, gpuos_idling &said, uint32_t turn) 
   __nanosleep(64);
 }
 
-// Tiles for the CTAs of the cluster, one each; false: leave. `open`: the last ticket was a tile's, so
+// Tiles for the CTAs of the cluster, one each; false: leave, or `vacate`. `open`: the last ticket was a tile's, so
 // that the next one is drawn without a look first.
 GPUOS_DEVICE bool gpuos_draw_pair(gpuos_cta &cta, bool &open, uint32_t &signalled, uint32_t turn,
-                                  gpuos_taken (&out)[2]) {
+                                  bool &vacate, gpuos_taken (&out)[2]) {
   gpuos_idling said = {};
   for (;;) {
     gpuos_signal_stored(cta, signalled);
@@ -230,6 +241,8 @@ GPUOS_DEVICE bool gpuos_draw_pair(gpuos_cta &cta, bool &open, uint32_t &signalle
       open = gpuos_look(cta);
       if (open) continue;
     }
+    vacate = gpuos_vacates(cta, turn);
+    if (vacate) return false;
     gpuos_idle(cta, said, turn);
   }
 }
@@ -280,8 +293,10 @@ template <int MOST> struct gpuos_part {
   uint64_t words[(MOST + 31) / 32];
   __device__ __forceinline__ void load(const void *from, uint32_t count) {
 #pragma unroll
-    for (uint32_t i = 0; i < MOST; i += 32)
+    for (uint32_t i = 0; i < MOST; i += 32) {
+      words[i / 32] = 0; // or it would be kept from one call to the next
       if (i + gpuos_lane() < count) words[i / 32] = ((const uint64_t *)from)[i + gpuos_lane()];
+    }
   }
   __device__ __forceinline__ void store(void *to, uint32_t count) const {
 #pragma unroll

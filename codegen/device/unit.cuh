@@ -4,19 +4,35 @@
 // gpuos_cta is what all of them agree on, in shared memory; a gpuos_slot is one tile on its way through
 // the CTA, and there are several, so that the next ones are fetched while one runs.
 //
-// Generated before it: GPUOS_CTAS, of a cluster, 2 when there are wgmma units; GPUOS_STREAMS, whether the
-// weights of some unit stream, which then has CTAs to itself; GPUOS_SMEM_LIMIT, bytes of one CTA;
+// Generated before it: GPUOS_ROLE, alone in its kernel or one of two programs (roles.cuh); GPUOS_CTAS, of a cluster, 2
+// when there are wgmma units; GPUOS_STREAMS, whether the weights of some unit stream, which then has CTAs to itself;
+// GPUOS_SMEM_LIMIT, bytes of one CTA;
 // GPUOS_STATIC_SMEM, the most of them that gpuos_cta takes; GPUOS_PLAIN_SMEM, the most that a unit without a
 // ring may; GPUOS_SLOTS; GPUOS_OPERANDS, the most of an operator; GPUOS_OPS, how many operators;
 // GPUOS_STAMPED_BYTES, of the workspace with stamped words beside it, or 0.
 #pragma once
 #include "dtype.cuh"
+#include "roles.cuh"
+
+// Of the CTA. (A template with a member type x cannot compare threadIdx.x: "x <" would open a
+// list.) A job's code stands in the loop over roles: whatever else follows from the number alone would be computed before
+// it, and kept in registers.
+GPUOS_DEVICE uint32_t gpuos_thread() {
+  if constexpr (GPUOS_ROLE == GPUOS_JOB)
+    return mov_tid();
+  else
+    return threadIdx.x;
+}
 
 enum {
   GPUOS_THREADS = 256, // workers: the CTA's first threads
   GPUOS_WARPS = GPUOS_THREADS / 32,
-  GPUOS_STORES = GPUOS_STREAMS ? 2 : 0, // warps for results
-  GPUOS_AGENTS = 128 + 32 * GPUOS_STORES,
+  // Warpgroups of the units with a ring. A job, whose threads have no more registers than a live program's, has one
+  // more instead; it has no part in other units.
+  GPUOS_GROUPS = GPUOS_CTAS == 2 && GPUOS_ROLE == GPUOS_JOB ? 3 : 2,
+  GPUOS_WORKERS = 128 * GPUOS_GROUPS,
+  GPUOS_STORES = GPUOS_STREAMS ? 2 : 0,                                      // warps for results
+  GPUOS_AGENTS = (GPUOS_ROLE == GPUOS_ALONE ? 128 : 96) + 32 * GPUOS_STORES, // alone the relay too
   GPUOS_STAGES = 4, // of the ring of the wgmma units: ring.cuh
   // Of the one that weights stream through, at most: stream.cuh.
   GPUOS_MOST_STREAM_STAGES = GPUOS_STREAMS ? 6 : 1,
@@ -123,6 +139,7 @@ struct gpuos_stream_layout {
 
 struct gpuos_cta {
   gpuos_launch_args_t args;
+  const gpuos_control_t *other; // of the other program of the kernel, if there is one
   const gpuos_op_t *ops;
   const gpuos_tile_t *tiles;
   const gpuos_wait_list_t *wait_lists;
@@ -133,6 +150,7 @@ struct gpuos_cta {
   uint32_t command, submitted, parked, lent, wait_limit_us;
   uint32_t lent_sms;                       // of all
   uint32_t usual;                          // run on: not paused, stopped or to leave, and lent
+  uint32_t vacate;                         // the SM is the other program's, once it is empty
   uint32_t wanted;                         // turn that the loader will soon want, or has
   uint32_t hold;                           // paused: stop in place
   uint32_t stop;                           // aborted, or a fault: leave in any case
@@ -150,7 +168,8 @@ struct gpuos_cta {
   uint64_t want;      // the loader will soon want the next tile
   uint32_t stored[2]; // warps that have written their results, of even and of odd tiles
   gpuos_done done[GPUOS_SLOTS * 2]; // what is signalled for them, in order
-  uint64_t sums_full[GPUOS_SLOTS];  // all warps are through with the tile
+  uint32_t handed_over[GPUOS_CTAS == 2 ? GPUOS_WORKERS / 32 : 1]; // such tiles, by warp
+  uint64_t sums_full[GPUOS_SLOTS]; // all warps are through with the tile
   gpuos_moment
       sums_over[GPUOS_SLOTS];      // since when, of a tile that streams, if anybody wants to know
   uint32_t sums_turn[GPUOS_SLOTS]; // and which turn's that is
@@ -166,11 +185,24 @@ static_assert(sizeof(gpuos_cta) <= GPUOS_STATIC_SMEM, "static shared memory");
 
 // By name, so that the compiler sees that they are shared memory, and at what address: what it knows by pointers alone it
 // reads by generic loads, and keeps two registers for each.
-__shared__ gpuos_cta gpuos_own_cta;
-extern __shared__ __align__(GPUOS_CTAS == 2 ? 1024 : 128) char gpuos_smem[];
+static __shared__ gpuos_cta gpuos_static_cta;
+extern __shared__ __align__(GPUOS_CTAS == 2 && !GPUOS_ROLE ? 1024 : 128) char gpuos_dynamic[];
+
+// A job has it where a live program has other things: both of them would leave no room for the live one's ring.
+GPUOS_DEVICE gpuos_cta &gpuos_own_cta() {
+  if constexpr (GPUOS_ROLE == GPUOS_JOB)
+    return *(gpuos_cta *)gpuos_dynamic;
+  else
+    return gpuos_static_cta;
+}
+GPUOS_DEVICE char *gpuos_own_smem() {
+  if constexpr (GPUOS_ROLE != GPUOS_JOB) return gpuos_dynamic;
+  const uint32_t from = shared_address(gpuos_dynamic);
+  return gpuos_dynamic + ((from + GPUOS_STATIC_SMEM + 1023) / 1024 * 1024 - from);
+}
 
 __device__ __forceinline__ const gpuos_known *gpuos_known_at::operator->() const {
-  return &gpuos_own_cta.known[place];
+  return &gpuos_own_cta().known[place];
 }
 
 struct gpuos_ctx {
@@ -180,7 +212,7 @@ struct gpuos_ctx {
 };
 // Of the tile of turn `turn`. Functions that are not inlined take the turn, for the same reason.
 GPUOS_DEVICE gpuos_ctx gpuos_find_ctx(uint32_t turn) {
-  return {&gpuos_own_cta, &gpuos_own_cta.slots[turn % GPUOS_SLOTS], gpuos_smem};
+  return {&gpuos_own_cta(), &gpuos_own_cta().slots[turn % GPUOS_SLOTS], gpuos_own_smem()};
 }
 
 GPUOS_DEVICE float gpuos_minus_infinity() { return __uint_as_float(0xff800000u); }
@@ -199,11 +231,11 @@ GPUOS_DEVICE gpuos_mailbox_t *gpuos_mailbox_of(const gpuos_cta &cta) {
 
 GPUOS_DEVICE void gpuos_barrier() {
   __syncwarp();
-  barrier_sync<1>(GPUOS_THREADS);
+  barrier_sync<GPUOS_PLAIN_BARRIER>(GPUOS_THREADS);
 }
 GPUOS_DEVICE bool gpuos_barrier_or(bool value) {
   __syncwarp();
-  return barrier_red_or<1>(GPUOS_THREADS, value);
+  return barrier_red_or<GPUOS_PLAIN_BARRIER>(GPUOS_THREADS, value);
 }
 
 // ---- reports ------------------------------------------------------------------------------------

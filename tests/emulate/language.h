@@ -173,7 +173,11 @@ static inline void __syncwarp() {
 }
 static inline void __syncthreads() { emulated_join(0, emulated->threads, false); }
 static inline void __threadfence_block() {}
-static inline void __nanosleep(uint32_t) { emulated_yield(); }
+// Copies take microseconds: whoever sleeps for longer finds them landed.
+static inline void __nanosleep(uint32_t ns) {
+  do emulated_yield();
+  while (ns >= 100000 && emulated->copy_count);
+}
 static inline int __popc(uint32_t word) { return __builtin_popcount(word); }
 
 template <class T> static inline T __shfl_sync(uint32_t mask, T value, int lane) {

@@ -11,7 +11,7 @@ extern "C" {
 
 #define GPUOS_DEVICE static inline
 
-GPUOS_DEVICE uint32_t gpuos_thread() { return threadIdx.x; }
+GPUOS_DEVICE uint32_t mov_tid() { return threadIdx.x; }
 
 // ---- shared memory by its 32-bit addresses ------------------------------------------------------
 
@@ -118,6 +118,7 @@ GPUOS_DEVICE void emulated_advance(emulated_mbarrier *b) {
 GPUOS_DEVICE void mbarrier_init(uint64_t *barrier, uint32_t count) {
   *(emulated_mbarrier *)barrier = {(uint16_t)count, (uint16_t)count, 0, 0};
 }
+GPUOS_DEVICE void mbarrier_inval(uint64_t *) {}
 GPUOS_DEVICE void mbarrier_arrive(uint64_t *barrier) {
   emulated_mbarrier *b = (emulated_mbarrier *)barrier;
   if (b->pending == 0) emulated_fail("more arrivals than an mbarrier expects");
@@ -162,6 +163,11 @@ GPUOS_DEVICE void mbarrier_arrive_cluster(uint32_t barrier) {
 }
 GPUOS_DEVICE void st_async_v4(uint32_t, uint4, uint32_t) { emulated_fail("a cluster"); }
 GPUOS_DEVICE void barrier_cluster() { emulated_fail("a cluster"); }
+GPUOS_DEVICE void st_release_cluster(uint32_t, uint32_t) { emulated_fail("a cluster"); }
+GPUOS_DEVICE uint32_t ld_acquire_cluster(uint32_t) { emulated_fail("a cluster"); }
+GPUOS_DEVICE uint32_t atom_acq_rel_cluster_cas(uint32_t, uint32_t, uint32_t) {
+  emulated_fail("a cluster");
+}
 
 // ---- loads and stores ---------------------------------------------------------------------------
 
@@ -394,11 +400,19 @@ GPUOS_DEVICE uint32_t cvt_rn_f16x2_e5m2x2(uint32_t pair) {
 // ---- a CTA --------------------------------------------------------------------------------------
 
 extern "C" {
-__global__ void gpuos_kernel(const gpuos_launch_args_t args);
+__global__ void gpuos_kernel(const gpuos_kernel_args_t args);
 extern const gpuos_launch_t gpuos_launch;
 }
-static thread_local const gpuos_launch_args_t *emulated_args;
-thread_local __align__(1024) char gpuos_smem[232448];
+static thread_local const gpuos_kernel_args_t *emulated_args;
+// A program of two has a namespace; the same memory on a GPU, here each has its own.
+enum { EMULATED_SMEM = 232448 };
+thread_local __align__(1024) char gpuos_dynamic[EMULATED_SMEM];
+namespace gpuos_live {
+thread_local __align__(1024) char gpuos_dynamic[EMULATED_SMEM];
+}
+namespace gpuos_job {
+thread_local __align__(1024) char gpuos_dynamic[EMULATED_SMEM];
+}
 
 static void emulated_start() {
   gpuos_kernel(*emulated_args);
@@ -443,12 +457,14 @@ static void emulated_land_some() {
 }
 
 // Runs CTA `number` of the kernel until its last thread has ended.
-extern "C" void gpuos_emulate_cta(const gpuos_launch_args_t *args, uint32_t number) {
+extern "C" void gpuos_emulate_cta(const gpuos_kernel_args_t *args, uint32_t number) {
   emulated = (emulated_cta *)calloc(1, sizeof *emulated);
   emulated->number = number, emulated->threads = emulated->left = gpuos_launch.threads;
   emulated->seed = number * 2654435761u + (uint64_t)mov_globaltimer();
   emulated_args = args;
-  memset(gpuos_smem, 0xff, sizeof gpuos_smem);
+  memset(gpuos_dynamic, 0xff, EMULATED_SMEM);
+  memset(gpuos_live::gpuos_dynamic, 0xff, EMULATED_SMEM);
+  memset(gpuos_job::gpuos_dynamic, 0xff, EMULATED_SMEM);
   for (uint32_t i = 0; i < emulated->threads; i++) {
     emulated_thread &t = emulated->thread[i];
     t.stack = (char *)malloc(EMULATED_STACK);

@@ -26,6 +26,7 @@ make small_fused_odd "$tests/fused.yaml" -D M=130 -D N=131 -D K=208 -D P=99
 make small_fused_sm_90 "$tests/fused.yaml" --target-file="$portable"
 make small_mixed "$tests/mixed.yaml"
 make small_smollm2 "$examples/smollm2_135m.yaml" -D L=2 -D V=512 -D CTX=1024
+make small_shared "$examples/smollm2_135m.yaml" "$examples/fp8_gemm.yaml" -D L=2 -D V=512 -D CTX=1024 -D M=200 -D N=136 -D K=1040
 make split_fp8 "$examples/fp8_gemm.yaml" -D M=300 -D N=200 -D K=16384
 make split_operands "$tests/../passes/split/operands.yaml"
 make block "$examples/llama_block.yaml"

@@ -59,7 +59,7 @@ CONTRACT uint32_t chip_sm() {
 extern "C" __device__ const uint64_t gpuos_table_hash = 0x7ab1e7ab1e7ab1e7;
 extern "C" __device__ const uint32_t gpuos_launch[8] = {64, 4096, 1, 1, 0, 0, 0, 0x1a0c4000};
 
-extern "C" __global__ void gpuos_kernel(const __grid_constant__ gpuos_launch_args_t args) {
-  if (threadIdx.x == 0) work(&args, blockIdx.x);
-  if (threadIdx.x == 32 && blockIdx.x == 0) relay(&args);
+extern "C" __global__ void gpuos_kernel(const __grid_constant__ gpuos_kernel_args_t args) {
+  if (threadIdx.x == 0) work(&args.program[0], blockIdx.x);
+  if (threadIdx.x == 32 && blockIdx.x == 0) relay(&args.program[0]);
 }

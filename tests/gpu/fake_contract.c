@@ -51,12 +51,12 @@ CONTRACT uint32_t chip_sm(void) { return 7; }
 uint32_t fake_sms(void) { return SMS; }
 bool fake_dead(void) { return dead(); }
 uint32_t fake_threads(uint32_t ctas) { return ctas + 1; }
-void fake_run(CUmodule module, const gpuos_launch_args_t *args, uint32_t thread) {
+void fake_run(CUmodule module, const gpuos_kernel_args_t *args, uint32_t thread) {
   (void)module;
   if (thread == 0)
-    relay(args);
+    relay(&args->program[0]);
   else
-    work(args, thread - 1);
+    work(&args->program[0], thread - 1);
 }
 
 // ---- modules ------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ typedef struct cta {
 
 struct CUstream_st {
   CUmodule module;
-  gpuos_launch_args_t args;
+  gpuos_kernel_args_t args;
   cta_t ctas[GPUOS_MAX_SMS + 1];
   uint32_t started, live;
 };

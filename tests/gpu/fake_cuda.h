@@ -15,7 +15,7 @@ void fake_unload(CUmodule module);
 void *fake_global(CUmodule module, const char *name, size_t *out_bytes); // NULL: it has none
 
 uint32_t fake_threads(uint32_t ctas); // that a launch of so many CTAs starts
-void fake_run(CUmodule module, const gpuos_launch_args_t *args, uint32_t thread);
+void fake_run(CUmodule module, const gpuos_kernel_args_t *args, uint32_t thread);
 bool fake_dead(void); // a kernel has failed, and with it the context
 
 #endif // GPUOS_FAKE_CUDA_H_

@@ -29,6 +29,7 @@ enum { MAX_TENSORS = 4096 };
 typedef struct test {
   const char *path;
   bool on_cpu;       // the device under test is the CPU: to test the test
+  bool is_job;       // of the artefact's programs the job
   uint64_t limit_ns; // of every wait
   program_t tested;
   size_t tensor_count;
@@ -73,5 +74,8 @@ void fail_with(test_t *test, const char *format, ...) __attribute__((format(prin
 // The same step under a storm of pauses, while SMs are lent and taken at random, and on few SMs:
 // results must be those of the first step. Prints what it did.
 bool survives_storms(test_t *test);
+// A live program and its job at once, in several divisions of the SMs, with `storm` in ever new ones: results of both
+// must be those of their first steps. Prints what it did.
+bool survive_each_other(test_t *live, test_t *job, bool storm);
 
 #endif // GPU_TEST_H_

@@ -1,4 +1,4 @@
-// storm.c: does it matter to results when a step is paused, and which SMs it runs on?
+// storm.c: does it matter to results when a step is paused, which SMs it runs on, and what runs beside it?
 //
 // Every wait is bounded. When one is not over in time, the SMs say what they are at, the step is
 // aborted, and the test has failed.
@@ -19,6 +19,8 @@ enum {
   LEAST_CHANGE_NS = 100000 * FEWER,
   MOST_CHANGE_NS = 300000 * FEWER,
   BATCH_NS = 20000000, // of steps submitted at once
+  ROUNDS = 3,          // of live steps that a job's meet
+  ROUND_NS = 1000000 / FEWER,
   SHOWN_SMS = 24,
 };
 
@@ -100,11 +102,13 @@ static bool submit(test_t *test, const char *what, uint32_t steps) {
   return status == GPUOS_OK;
 }
 
-static uint32_t batch_of(const test_t *test) {
+static uint32_t steps_in(const test_t *test, uint64_t ns) {
   uint64_t step_ns = gpuos_step_ns(test->tested.program);
-  uint64_t steps = BATCH_NS / (step_ns ? step_ns : 1000) + 1;
+  uint64_t steps = ns / (step_ns ? step_ns : 1000) + 1;
   return steps < 4000 ? (uint32_t)steps : 4000;
 }
+
+static uint32_t batch_of(const test_t *test) { return steps_in(test, BATCH_NS); }
 
 // ---- pauses -------------------------------------------------------------------------------------
 
@@ -220,4 +224,128 @@ static bool runs_on_few(test_t *test) {
 bool survives_storms(test_t *test) {
   bool ok = test->on_cpu || survives_pauses(test);
   return ok && survives_lending(test) && runs_on_few(test);
+}
+
+// ---- a live program and its job -----------------------------------------------------------------
+
+static bool share(test_t *live, uint32_t job_sms, bool rest) {
+  gpuos_status_t status = gpuos_share(live->tested.program, job_sms, rest);
+  if (status != GPUOS_OK) fail(live, "share", &live->tested, status);
+  return status == GPUOS_OK;
+}
+
+static bool write_both(test_t *live, test_t *job, const char *what) {
+  return write_all(live, &live->tested, what) && write_all(job, &job->tested, what);
+}
+static bool same_results_of_both(test_t *live, test_t *job, const char *what) {
+  return same_results(live, what) && same_results(job, what);
+}
+
+static gpuos_progress_t progress_of(const test_t *test) {
+  gpuos_progress_t now = {.tiles = 1};
+  gpuos_program_progress(test->tested.program, &now);
+  return now;
+}
+static bool has_steps(const test_t *test) {
+  gpuos_progress_t now = progress_of(test);
+  return now.steps_done != now.steps_submitted;
+}
+// Steps done since load, and a part of one. All tiles are those of the step before.
+static double work_of(const test_t *test) {
+  gpuos_progress_t now = progress_of(test);
+  return (double)now.steps_done + (double)(now.tiles_done % now.tiles) / now.tiles;
+}
+
+// Until the program has done more than `than`, or all.
+static bool await_work(test_t *test, const char *what, double than) {
+  uint64_t end_ns = now_ns() + test->limit_ns;
+  while (has_steps(test) && work_of(test) <= than)
+    if (now_ns() > end_ns) return is_over(test, what, GPUOS_TIMEOUT);
+  return true;
+}
+
+// Live steps come while the job is at work, ROUNDS times. *out_beside: of its steps, done while those ran.
+static bool run_rounds(test_t *live, test_t *job, const char *what, double *out_beside) {
+  uint32_t steps = steps_in(live, ROUND_NS);
+  double work = work_of(job);
+  *out_beside = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    if (!await_work(job, what, work)) return false;
+    double before = work_of(job);
+    if (!submit(live, what, steps) || !finish(live, what)) return false;
+    *out_beside += (work = work_of(job)) - before;
+  }
+  return true;
+}
+
+static bool runs_beside(test_t *live, test_t *job, uint32_t job_sms, bool rest) {
+  char what[64];
+  double beside;
+  snprintf(what, sizeof what, "with %u SMs for the job%s", job_sms, rest ? " and the rest" : "");
+  bool ok = write_both(live, job, what) && share(live, job_sms, rest) &&
+            submit(job, what, steps_in(job, 2 * ROUNDS * ROUND_NS)) &&
+            run_rounds(live, job, what, &beside);
+  if (!ok) return false;
+  printf("  %s: %.2f of its steps beside live ones\n", what, beside);
+  fflush(stdout);
+  if (job_sms != 0 && !(beside > 0) && has_steps(job))
+    fail_with(job, "%s: it does nothing while live steps run", what);
+  return finish(job, what) && same_results_of_both(live, job, what);
+}
+
+// Has the program go on when its steps are over.
+static bool keep_going(test_t *test, const char *what) {
+  gpuos_status_t status = gpuos_wait(test->tested.program, 0);
+  if (status == GPUOS_TIMEOUT) return true;
+  return is_over(test, what, status) && submit(test, what, steps_in(test, ROUND_NS));
+}
+
+static bool share_all_the_time(test_t *live, test_t *job, const char *what) {
+  uint32_t sms = group_count(live) * gpuos_program_sm_group(live->tested.program);
+  bool over = true;
+  if (!submit(job, what, 1)) return false;
+  for (int change = 0; change < CHANGES; change++) {
+    if (over && !submit(live, what, steps_in(live, ROUND_NS))) return false;
+    bool changed = share(live, random_below(sms + 1), random_below(2));
+    if (!changed || !poll(live, what, &over) || !keep_going(job, what)) return false;
+  }
+  return share(live, sms / 2, true) && (over || finish(live, what)) && finish(job, what);
+}
+
+static bool survive_sharing(test_t *live, test_t *job) {
+  const char *what = "while SMs go to and fro";
+  uint32_t parks = count_parks(live) + count_parks(job);
+  bool ok = write_both(live, job, what) && share_all_the_time(live, job, what);
+  if (!ok) return false;
+  printf("  %d changes of the job's SMs; %u parks\n", CHANGES,
+         count_parks(live) + count_parks(job) - parks);
+  fflush(stdout);
+  return same_results_of_both(live, job, what);
+}
+
+static bool is_ended(test_t *test, const char *what) {
+  gpuos_status_t status = gpuos_wait(test->tested.program, test->limit_ns);
+  bool ended = status == GPUOS_ABORTED || status == GPUOS_OK; // it may have been quicker
+  if (!ended) fail(test, what, &test->tested, status);
+  return ended;
+}
+
+// An abort of one of them ends the steps of both; then both can be had again.
+static bool survive_abort(test_t *live, test_t *job, const test_t *aborted) {
+  const char *what = aborted == live ? "after the live steps' abort" : "after the job's abort";
+  bool ok = write_both(live, job, what) && submit(job, what, steps_in(job, ROUNDS * ROUND_NS)) &&
+            submit(live, what, steps_in(live, ROUND_NS));
+  if (!ok) return false;
+  gpuos_abort(aborted->tested.program);
+  ok = is_ended(live, what) && is_ended(job, what) && write_both(live, job, what);
+  return ok && submit(live, what, 1) && submit(job, what, 1) && finish(live, what) &&
+         finish(job, what) && same_results_of_both(live, job, what);
+}
+
+bool survive_each_other(test_t *live, test_t *job, bool storm) {
+  uint32_t half = group_count(live) / 2 * gpuos_program_sm_group(live->tested.program);
+  bool ok = runs_beside(live, job, 0, true) && runs_beside(live, job, half, false) &&
+            runs_beside(live, job, half, true) && survive_abort(live, job, live) &&
+            survive_abort(live, job, job);
+  return ok && (!storm || survive_sharing(live, job));
 }

@@ -8,8 +8,8 @@
 // product (a [m, k], b [n, k], scales a_scale and b_scale if there are any, c [m, n]), a sample
 // with a product in double. --storm adds steps under pauses, on SMs that come and go and on few
 // (storm.c). --one-shot launches the kernel for each step, as profilers want it. A step that takes
-// longer than the limit, 10 s by default, has failed. One line an artefact. Exit status 1 when one
-// fails.
+// longer than the limit, 10 s by default, has failed. One line a program: a live one and its job are
+// each tested alone, then at once. Exit status 1 when one fails.
 //
 // Tolerances, RMS of the difference over RMS of the values: a result may be off by an ulp of its
 // own format where sums of another order round apart, and every operator before it that rounds to
@@ -44,6 +44,13 @@ static bool open_program(test_t *test, const gpuos_device_options_t *options,
     status = gpuos_program_load_file(out_program->device, test->path, &out_program->program);
   if (status != GPUOS_OK) fail(test, what, out_program, status);
   return status == GPUOS_OK;
+}
+
+// The program of the artefact that the test is about; it belongs to `opened`.
+static program_t program_of(const test_t *test, const program_t *opened) {
+  program_t program = *opened;
+  if (test->is_job) program.program = gpuos_program_job(opened->program);
+  return program;
 }
 
 static void close_program(program_t *program) {
@@ -138,11 +145,13 @@ static void compare_tensor(test_t *test, const program_t *cpu, const tensor_t *t
 static void compare_with_cpu(test_t *test) {
   const uint64_t minutes_ns = 300 * 1000000000ull;
   const gpuos_device_options_t options = {.kind = GPUOS_DEVICE_CPU};
-  program_t cpu = {0};
-  if (open_program(test, &options, &cpu) && run_step(test, &cpu, "cpu", minutes_ns))
+  program_t opened = {0};
+  bool ok = open_program(test, &options, &opened);
+  program_t cpu = program_of(test, &opened);
+  if (ok && run_step(test, &cpu, "cpu", minutes_ns))
     for (size_t i = 0; i < test->tensor_count; i++)
       if (is_result(&test->tensors[i])) compare_tensor(test, &cpu, &test->tensors[i]);
-  close_program(&cpu);
+  close_program(&opened);
 }
 
 // ---- a plain product ----------------------------------------------------------------------------
@@ -236,6 +245,27 @@ static void run_tests(test_t *test, const options_t *options, double *out_us) {
   if (options->storm && !test->failed) survives_storms(test);
 }
 
+static void print_verdict(const test_t *test, double us) {
+  printf("%s %s%s: %.1f us, %s\n", test->failed ? "FAIL" : "ok  ", test->path,
+         test->is_job ? ", its job" : "", us, test->note);
+  fflush(stdout);
+}
+
+// The job of `live`, which has passed; then both at once.
+static bool test_job(test_t *live, const options_t *options) {
+  static test_t job; // large
+  double us = 0;
+  job = (test_t){.path = live->path, .on_cpu = live->on_cpu, .limit_ns = live->limit_ns};
+  job.is_job = true;
+  job.tested = program_of(&job, &live->tested);
+  run_tests(&job, options, &us);
+  // A one-shot kernel has a step of one of them.
+  if (!job.failed && !options->one_shot) survive_each_other(live, &job, options->storm);
+  print_verdict(&job, us);
+  free_data(&job);
+  return !job.failed;
+}
+
 static bool test_artefact(const char *path, const options_t *options) {
   static test_t test; // large
   test =
@@ -246,12 +276,13 @@ static bool test_artefact(const char *path, const options_t *options) {
       .wait_limit_us = (uint32_t)(options->limit_s * 1000000 / 2),
       .one_shot = options->one_shot};
   double us = 0;
+  bool passed = true;
   if (open_program(&test, &device, &test.tested)) run_tests(&test, options, &us);
-  printf("%s %s: %.1f us, %s\n", test.failed ? "FAIL" : "ok  ", path, us, test.note);
-  fflush(stdout);
+  if (!test.failed && gpuos_program_job(test.tested.program)) passed = test_job(&test, options);
+  print_verdict(&test, us);
   free_data(&test);
   close_program(&test.tested);
-  return !test.failed;
+  return passed && !test.failed;
 }
 
 static bool is_number(const char *word, const char *option, uint64_t *out_value) {

@@ -38,6 +38,18 @@ static inline gos_plan_t *make_plan(const chip_t *chip) {
 
 static inline void free_plan(gos_plan_t *plan) { gos_arena_destroy(plan->ir->arena); }
 
+// The plan as a program of a kernel, with a table of which there is only the hash.
+static inline gos_part_t part_of(const gos_plan_t *plan) {
+  gpuos_table_t *table = gos_alloc(plan->ir->arena, sizeof *table);
+  table->hash = 0x0123456789abcdef;
+  return (gos_part_t){*plan, {table, sizeof *table}};
+}
+
+static inline const char *source_alone(const gos_plan_t *plan) {
+  gos_part_t part = part_of(plan);
+  return gos_kernel_source(&part, 1);
+}
+
 typedef struct dims {
   uint32_t d[GPUOS_DIMS];
 } dims_t;

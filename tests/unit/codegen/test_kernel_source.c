@@ -3,8 +3,6 @@
 
 #include "plans.h"
 
-static const gpuos_table_t table = {.hash = 0x0123456789abcdef};
-
 static size_t count_of(const char *text, const char *what) {
   size_t count = 0;
   for (; (text = strstr(text, what)); text++) count++;
@@ -12,7 +10,7 @@ static size_t count_of(const char *text, const char *what) {
 }
 
 static void expect_text(const gos_plan_t *plan, const char *what) {
-  const char *source = gos_kernel_source(plan, &table);
+  const char *source = source_alone(plan);
   cr_assert_not_null(source);
   cr_expect_not_null(strstr(source, what), "no '%s' in\n%s", what, source);
 }
@@ -22,7 +20,7 @@ static void expect_text(const gos_plan_t *plan, const char *what) {
 Test(kernel_source, instantiates_equal_operators_once) {
   gos_plan_t *plan = make_plan(&chips[0]);
   for (int i = 0; i < 40; i++) add_matmul(plan, GPUOS_BF16, GPUOS_BF16, 1, 512, 512, 16, 64);
-  const char *source = gos_kernel_source(plan, &table);
+  const char *source = source_alone(plan);
   cr_expect_eq(count_of(source, "struct matmul_"), 1);
   cr_expect_eq(count_of(source, "{0, "), 40); // whose unit is number 0
   free_plan(plan);
@@ -34,7 +32,7 @@ Test(kernel_source, instantiates_again_for_other_tiles_formats_and_expressions) 
   add_matmul(plan, GPUOS_BF16, GPUOS_BF16, 1, 512, 512, 16, 32);
   add_matmul(plan, GPUOS_BF16, GPUOS_F32, 1, 512, 512, 16, 64);
   add_residual(plan, add_matmul(plan, GPUOS_BF16, GPUOS_BF16, 1, 512, 512, 16, 64), GPUOS_F32);
-  cr_expect_eq(count_of(gos_kernel_source(plan, &table), "struct matmul_"), 4);
+  cr_expect_eq(count_of(source_alone(plan), "struct matmul_"), 4);
   free_plan(plan);
 }
 
@@ -42,14 +40,14 @@ Test(kernel_source, leaves_out_operators_without_tiles) {
   gos_plan_t *plan = make_plan(&chips[0]);
   add_cast(plan, GPUOS_BF16, GPUOS_F32, 16, 64);
   add_matmul(plan, GPUOS_BF16, GPUOS_BF16, 0, 512, 512, 16, 64);
-  cr_expect_null(strstr(gos_kernel_source(plan, &table), "matmul"));
+  cr_expect_null(strstr(source_alone(plan), "matmul"));
   free_plan(plan);
 }
 
 Test(kernel_source, keeps_lines_of_a_large_model_short) {
   gos_plan_t *plan = make_plan(&chips[0]);
   for (int i = 0; i < 500; i++) add_matmul(plan, GPUOS_BF16, GPUOS_BF16, 1, 512, 512, 16, 64);
-  const char *line = gos_kernel_source(plan, &table);
+  const char *line = source_alone(plan);
   for (; *line; line += strcspn(line, "\n") + 1)
     cr_expect_leq(strcspn(line, "\n"), 150, "%.*s", (int)strcspn(line, "\n"), line);
   free_plan(plan);
@@ -60,7 +58,7 @@ Test(kernel_source, names_the_symbols_that_the_runtime_looks_for) {
   add_cast(plan, GPUOS_BF16, GPUOS_F32, 16, 64);
   expect_text(plan, "gpuos_table_hash = 0x0123456789abcdefull");
   expect_text(plan, "gpuos_launch = {");
-  expect_text(plan, "gpuos_kernel(const __grid_constant__ gpuos_launch_args_t args)");
+  expect_text(plan, "gpuos_kernel(const __grid_constant__ gpuos_kernel_args_t args)");
   free_plan(plan);
 }
 
@@ -170,7 +168,7 @@ Test(kernel_source, prints_constants_as_the_floats_they_are) {
 
 static void expect_refused(gos_plan_t *plan) {
   char text[4096] = {0};
-  cr_expect_null(gos_kernel_source(plan, &table));
+  cr_expect_null(source_alone(plan));
   FILE *out = fmemopen(text, sizeof text - 1, "w");
   gos_diags_print(plan->ir->diags, out);
   fclose(out);

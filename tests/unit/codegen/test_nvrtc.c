@@ -20,8 +20,7 @@ static bool compile(gos_plan_t *plan, const char *source, bool ptx, gos_bytes_t 
 }
 
 static gos_resources_t compile_plan(gos_plan_t *plan) {
-  const gpuos_table_t table = {.hash = 1};
-  const char *source = gos_kernel_source(plan, &table);
+  const char *source = source_alone(plan);
   cr_assert_not_null(source, "%s", messages(plan));
   gos_bytes_t cubin;
   gos_resources_t resources;

@@ -47,7 +47,8 @@ static void check_kernel(const kernel_t *k) {
   add_op(plan, k->kind, DIMS(1, 1, 1, 1), DIMS(1, 1, 1, 1))->op.footprint.smem_bytes = k->declared;
   const char *source = gos_format(plan->ir->arena, kernel, k->threads, k->smem, k->floats);
   bool compiled = gos_nvrtc_compile(plan, source, false, NULL, &cubin);
-  bool accepted = compiled && gos_resources_check(plan, cubin, &r);
+  gos_part_t part = part_of(plan);
+  bool accepted = compiled && gos_resources_check(&part, 1, cubin, &r);
   FILE *out = fmemopen(text, sizeof text - 1, "w");
   gos_diags_print(plan->ir->diags, out);
   fclose(out);

@@ -406,3 +406,97 @@ Test(step, names_operator_and_index_of_a_fault_and_recovers) {
   cr_expect_eq(next, 2);
   close_all(program, device);
 }
+
+// ---- a live program and its job -----------------------------------------------------------------
+
+// Two scale models, one behind the other.
+static gpuos_program_t *load_both(gpuos_device_t *device, gpuos_status_t expected) {
+  gpuos_table_t *live = gos_model_scale(COUNT), *job = gos_model_scale(COUNT);
+  if (expected != GPUOS_OK) { // a tile of the job reads a product that nobody made sure of
+    ((gpuos_tile_t *)(uintptr_t)GPUOS_SECTION(job, gpuos_tile_t, tiles))[3].wait_list = 0;
+    gos_tables_seal(job);
+  }
+  size_t bytes = live->bytes + job->bytes;
+  char *both = malloc(bytes);
+  memcpy(both, live, live->bytes);
+  memcpy(both + live->bytes, job, job->bytes);
+  gpuos_program_t *program;
+  cr_assert_eq(gpuos_program_load(device, both, bytes, &program), expected, "%s",
+               gpuos_device_error(device));
+  free(both);
+  free(live);
+  free(job);
+  return program;
+}
+
+Test(job, has_tensors_and_steps_of_its_own) {
+  gpuos_device_t *device = open_cpu(0);
+  gpuos_program_t *program = load_both(device, GPUOS_OK), *job = gpuos_program_job(program);
+  cr_assert_not_null(job);
+  cr_expect_null(gpuos_program_job(job));
+  cr_expect_eq(gpuos_program_tensor_count(job), 3);
+  give_all(program);
+  cr_expect_eq(gpuos_submit(job), GPUOS_NOT_BOUND);
+  give_all(job);
+  cr_assert_eq(gpuos_submit_steps(job, 2), GPUOS_OK);
+  cr_assert_eq(gpuos_submit(program), GPUOS_OK);
+  cr_assert_eq(gpuos_wait(program, 10 * second_ns), GPUOS_OK);
+  cr_assert_eq(gpuos_wait(job, 10 * second_ns), GPUOS_OK);
+  expect_result(program);
+  expect_result(job);
+  close_all(program, device);
+}
+
+Test(job, lives_as_long_as_its_program) {
+  gpuos_device_t *device = open_cpu(0);
+  gpuos_program_t *program = load_both(device, GPUOS_OK), *job = gpuos_program_job(program);
+  gpuos_program_destroy(job); // is the program's to do
+  give_all(job);
+  cr_assert_eq(gpuos_pause(job), GPUOS_OK);
+  cr_assert_eq(gpuos_submit(job), GPUOS_OK); // will never be done
+  close_all(program, device);
+}
+
+Test(job, works_on_the_sms_it_is_given) {
+  for (uint32_t own = 0; own <= 3; own++) {
+    gpuos_device_t *device = open_cpu(1);
+    gpuos_program_t *program = load_both(device, GPUOS_OK), *job = gpuos_program_job(program);
+    gpuos_sm_info_t of_live, of_job;
+    give_all(program);
+    give_all(job);
+    cr_assert_eq(gpuos_share(program, own, false), GPUOS_OK, "%s", gpuos_device_error(device));
+    cr_assert_eq(gpuos_submit_steps(program, 20), GPUOS_OK);
+    cr_assert_eq(gpuos_submit_steps(job, 20), GPUOS_OK);
+    if (own < 3) cr_expect_eq(gpuos_wait(program, 10 * second_ns), GPUOS_OK);
+    if (own > 0) cr_expect_eq(gpuos_wait(job, 10 * second_ns), GPUOS_OK);
+    if (own == 3) cr_expect_eq(gpuos_wait(program, second_ns / 100), GPUOS_TIMEOUT);
+    if (own == 0) cr_expect_eq(gpuos_wait(job, second_ns / 100), GPUOS_TIMEOUT);
+    for (uint32_t sm = 0; sm < 3; sm++) {
+      cr_assert_eq(gpuos_program_sm(program, sm, &of_live), GPUOS_OK);
+      cr_assert_eq(gpuos_program_sm(job, sm, &of_job), GPUOS_OK);
+      cr_expect(of_live.units_run == 0 || of_job.units_run == 0, "SM %u, the job has %u", sm, own);
+    }
+    close_all(program, device);
+  }
+}
+
+Test(job, is_proven_like_its_program) {
+  gpuos_device_t *device = open_cpu(0);
+  cr_expect_null(load_both(device, GPUOS_UNSAFE_SCHEDULE));
+  gpuos_device_close(device);
+}
+
+Test(job, can_be_shared_with_only_if_there_is_one) {
+  gpuos_device_t *device = open_cpu(0);
+  gpuos_program_t *program = load(device, gos_model_scale(COUNT));
+  cr_expect_null(gpuos_program_job(program));
+  cr_expect_null(gpuos_program_job(NULL));
+  cr_expect_eq(gpuos_share(program, 1, false), GPUOS_INVALID_ARGUMENT);
+  cr_expect_str_eq(gpuos_device_error(device), "the program has no job to share SMs with");
+  gpuos_program_destroy(program);
+  program = load_both(device, GPUOS_OK);
+  cr_expect_eq(gpuos_share(program, 4, false), GPUOS_INVALID_ARGUMENT);
+  cr_expect_str_eq(gpuos_device_error(device), "more SMs for the job than there are");
+  cr_expect_eq(gpuos_share(NULL, 1, false), GPUOS_INVALID_ARGUMENT);
+  close_all(program, device);
+}
