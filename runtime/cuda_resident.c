@@ -227,14 +227,15 @@ static void note_dropped(gos_cuda_program_t *state) {
 gpuos_status_t gos_cuda_reset(gpuos_program_t *program) {
   const gos_cu_t *cu = &gos_cuda_of(program)->cu;
   gos_cuda_program_t *state = program->state;
-  CUresult result = gos_cuda_idle(cu, state->stream, GOS_CUDA_LEAVE_NS);
-  state->lost = result == CUDA_ERROR_NOT_READY;
-  if (state->lost)
+  gos_cuda_program_t *all[2];
+  int count = gos_cuda_together(state, all);
+  bool lost = gos_cuda_idle(cu, state->stream, GOS_CUDA_LEAVE_NS) == CUDA_ERROR_NOT_READY;
+  for (int i = 0; i < count; i++) all[i]->lost = lost;
+  if (lost)
     return gos_fail(&program->device->error, GPUOS_STALL,
                     "the kernel has not left: a unit that never ends");
-  gos_cuda_program_t *all[2];
   gpuos_status_t status = GPUOS_OK;
-  for (int i = 0, count = gos_cuda_together(state, all); i < count && status == GPUOS_OK; i++) {
+  for (int i = 0; i < count && status == GPUOS_OK; i++) {
     if (all[i]->owner == NULL) continue; // it will only be freed
     if (all[i] != state) note_dropped(all[i]);
     clear_mailbox(all[i]);

@@ -23,21 +23,28 @@ static bool partner_ended(const gos_cuda_program_t *state) {
                              gos_load(&partner->mailbox->command) == GPUOS_ABORT);
 }
 
+// Whoever waits for the other program's steps is to hear first why they ended; if nobody does, that is over. Steps of
+// this one that ended with them are for gpuos_wait to speak of.
+static gpuos_status_t absorb_partners_end(gpuos_program_t *program) {
+  const gos_cuda_program_t *state = program->state;
+  if (!partner_ended(state) || gos_cuda_outstanding(state) != 0) return GPUOS_OK;
+  if (!atomic_load(&state->partner->owner->running)) return gos_cuda_reset(program);
+  return gos_fail(
+      &program->device->error, GPUOS_ABORTED,
+      "the other program of the kernel met a fault or was aborted; wait for its steps first");
+}
+
 static gpuos_status_t accept(gpuos_program_t *program, uint32_t count) {
   gos_error_t *error = &program->device->error;
   gos_cuda_program_t *state = program->state;
   gpuos_status_t status = gos_cuda_find(program);
   if (status == GPUOS_OK) status = absorb_abort(program);
+  if (status == GPUOS_OK) status = absorb_partners_end(program);
   if (status != GPUOS_OK) return status;
   uint32_t open = gos_cuda_outstanding(state);
   if (count > INT32_MAX - open)
     return gos_fail(error, GPUOS_INVALID_ARGUMENT, "%u steps on top of %u are too many", count,
                     open);
-  // Whoever waits for the other program's steps is to hear first why they ended.
-  if (partner_ended(state))
-    return gos_fail(
-        error, GPUOS_ABORTED,
-        "the other program of the kernel met a fault or was aborted; wait for its steps first");
   if (program->device->options.one_shot && (count > 1 || atomic_load(&program->running)))
     return gos_fail(error, GPUOS_INVALID_ARGUMENT,
                     "a one-shot device runs one step at a time; wait for it");

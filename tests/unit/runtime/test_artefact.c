@@ -240,8 +240,8 @@ Test(artefact, distrusts_the_second_table_as_the_first) {
   } cases[] = {
       {"does not begin with GPOS", GPUOS_BAD_ARTEFACT, GPUOS_MAGIC + 1, GPUOS_ABI_VERSION, 90},
       {"has ABI version", GPUOS_BAD_VERSION, GPUOS_MAGIC, GPUOS_ABI_VERSION - 1, 90},
-      {"for sm_80, the code around it for sm_90", GPUOS_BAD_ARTEFACT, GPUOS_MAGIC,
-       GPUOS_ABI_VERSION, 80},
+      {"for sm_80, the one before it for sm_90", GPUOS_BAD_ARTEFACT, GPUOS_MAGIC, GPUOS_ABI_VERSION,
+       80},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     size_t bytes;
