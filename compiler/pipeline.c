@@ -15,13 +15,11 @@
 #include "options.h"
 #include "passes.h"
 
-enum { MOST_PARTS = 2 };
-
 typedef struct compilation {
   gos_options_t *options;
   gos_ir_t *ir;
   const gos_target_t *target;
-  gos_part_t parts[MOST_PARTS]; // programs of the kernel: one, or a live one and a job
+  gos_part_t parts[GPUOS_MOST_PROGRAMS]; // of the kernel: one, or a live one and a job
   size_t part_count;
   const char *source;
   gos_bytes_t code;              // PTX or cubin

@@ -316,6 +316,16 @@ static bool end_job(const run_t *run, job_t *job) {
          for_each(&job->session, &run->job_outs, save_output);
 }
 
+// Live steps that failed may have ended with the job's, which then knows why.
+static bool ask_job(const job_t *job) {
+  gpuos_program_t *program = job->session.program;
+  if (program == NULL || !atomic_load(&program->running)) return false;
+  gpuos_status_t status = gpuos_wait(program, 0);
+  if (status != GPUOS_OK && status != GPUOS_TIMEOUT)
+    gos_session_failed(&job->session, "job", status);
+  return false;
+}
+
 // ---- all of it ----------------------------------------------------------------------------------
 
 static bool run_all(const run_t *run, gos_session_t *session) {
@@ -329,9 +339,9 @@ static bool run_all(const run_t *run, gos_session_t *session) {
   bool ok = gos_session_open(session, &open) && bind_weights(run, session) &&
             for_each(session, &run->sets, set_input) && begin_job(run, session, &job);
   if (ok && run->generate.prompt != NULL)
-    ok = gos_generate(session, &run->generate);
+    ok = gos_generate(session, &run->generate) || ask_job(&job);
   else if (ok)
-    ok = run_steps(run, session);
+    ok = run_steps(run, session) || ask_job(&job);
   if (ok && !run->quiet) report_times(&session->times);
   return ok && for_each(session, &run->outs, save_output) && end_job(run, &job);
 }

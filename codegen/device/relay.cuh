@@ -233,10 +233,11 @@ template <int PROGRAMS> GPUOS_DEVICE void gpuos_relay(const gpuos_launch_args_t 
     for (int p = 0; p < PROGRAMS; p++) go &= gpuos_serve(args[p], relay[p]);
     if (go && gpuos_may_leave<PROGRAMS>(args, relay, mov_globaltimer())) return;
   }
+  // Whoever hears that it is over finds all faults there: one of the others' is why its steps ended.
 #pragma unroll
-  for (int p = 0; p < PROGRAMS; p++) {
+  for (int p = 0; p < PROGRAMS; p++)
     if (ld_relaxed_sys(&gpuos_relay_control(args[p])->fault) != GPUOS_FAULT_NONE)
       gpuos_tell_fault(args[p]);
-    gpuos_say_residency(args[p], GPUOS_GONE);
-  }
+#pragma unroll
+  for (int p = 0; p < PROGRAMS; p++) gpuos_say_residency(args[p], GPUOS_GONE);
 }
